@@ -1,0 +1,131 @@
+"""Every error that poot raises: one tree, one class a stage.
+
+A message names the op, the rule that broke, the values seen, the user's line and, where there is
+one, the remedy. `need` builds such a message.
+"""
+
+from __future__ import annotations
+
+
+class PootError(Exception):
+    """The root of poot's errors. `loc` is the user's file:line, or empty."""
+
+    def __init__(self, message: str, loc: str = "") -> None:
+        self.message = message
+        self.loc = loc
+        super().__init__(f"{message}\n  at {loc}" if loc else message)
+
+    def located(self, loc: str) -> PootError:
+        """The same error, at the user's line."""
+        return type(self)(self.message, loc)
+
+
+class TraceError(PootError):
+    """The traced function did what a graph can't hold."""
+
+
+class TypeRuleError(PootError):
+    """An eqn breaks its op's typing rule."""
+
+
+class ParseError(PootError):
+    """A text is no graph, or no kernel."""
+
+
+class VerifyError(PootError):
+    """A graph or kernel is malformed."""
+
+
+class PassError(PootError):
+    """A pass broke what it promised to leave."""
+
+
+class CapabilityError(PootError):
+    """The device can't do what the program needs. Raised at compile, never at launch."""
+
+
+class AttentionLds(CapabilityError):
+    """Not even one lane's running state fits the device's workgroup memory."""
+
+
+class ScratchBytes(CapabilityError):
+    """A declared scratch passes the device's largest buffer."""
+
+
+class DtypeLowering(CapabilityError):
+    """The target has no row for an op at this dtype, and nothing to fall back to."""
+
+
+class GridLimit(CapabilityError):
+    """A launch passes the device's grid, folded to two axes."""
+
+
+class BindingLimit(CapabilityError):
+    """A buffer passes the device's largest binding, or a launch needs too many bindings."""
+
+
+class MemoryBudget(CapabilityError):
+    """The program needs more device memory than there is, or than it was given."""
+
+
+class PlanError(PootError):
+    """The independent check found the plan wrong."""
+
+
+class DonationError(PlanError):
+    """A State can't be updated in place: something reads its old value later."""
+
+
+class BindError(PootError):
+    """What was bound doesn't fit its input: name, shape or dtype."""
+
+
+class RangeError(BindError):
+    """A slot holds a word outside its declared range."""
+
+
+class SlotMapError(BindError):
+    """A write map names a slot twice, or one outside the pool."""
+
+
+class ValidationError(PootError):
+    """A guard failed on the device. Nothing of the step was published."""
+
+
+class BackendError(PootError):
+    """The driver refused, or is not there."""
+
+
+class BackendUnavailable(BackendError):
+    """The target asked for can't run here; the message says why and what to install."""
+
+
+class CaptureUnavailable(BackendError):
+    """This backend, or this provider, has no replay."""
+
+
+class OutOfDeviceMemory(BackendError):
+    """An allocation failed; the message holds the bytes asked and, where known, the bytes free."""
+
+
+class LaunchError(BackendError):
+    """The driver refused a launch; the message names the kernel."""
+
+
+class DeviceLost(BackendError):
+    """The device is gone; a new session on a new device works."""
+
+
+class SessionBusy(PootError):
+    """A second thread called a session that is in use."""
+
+
+class FormatError(PootError):
+    """A file isn't what it says it is: checkpoint, cache entry or bundle."""
+
+
+def need(claim: bool, what: str, *, error: type[PootError] = TypeRuleError, **seen: object) -> None:
+    """Raise `error` unless `claim`: "needs {what}: name=value, ...". Values print by `str`."""
+    if not claim:
+        values = ", ".join(f"{name}={value}" for name, value in seen.items())
+        raise error(f"needs {what}: {values}" if values else f"needs {what}")
