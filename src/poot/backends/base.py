@@ -1,0 +1,113 @@
+"""What a backend answers. A launch is a frozen record; bundles and other runtimes replay the same records."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from poot.codegen.kir.nodes import Kernel
+from poot.limits import DeviceLimits
+
+
+@dataclass(frozen=True, slots=True)
+class BufferRef:
+    """Bytes [offset, offset + nbytes) of the buffer named `space`; offset is a multiple of limits.offset_align."""
+
+    space: str
+    offset: int
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """One dispatch: the kernel by its index in the loaded list, grid in workgroups, one buffer a kernel parameter,
+    immediates in order."""
+
+    kernel: int
+    grid: tuple[int, int, int]
+    buffers: tuple[BufferRef, ...]
+    imms: tuple[int | float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """An emitted kernel: `text` is what a person reads, `binary` what the driver takes (SPIR-V words, PTX text bytes,
+    an object file). `key` is the sha256 of target and binary's source."""
+
+    name: str
+    target: str
+    binary: bytes
+    text: str
+    key: str
+    kernel: Kernel
+
+
+class Buffer(Protocol):
+    """Device memory. Freed by `Device.free`, or with its device."""
+
+    @property
+    def nbytes(self) -> int: ...
+
+
+class Executable(Protocol):
+    """A launch list made ready: bound to buffers, run any number of times."""
+
+    def run(self) -> None:
+        """Runs the list in order and waits until it is done, or enqueues it before the next copy_out."""
+        ...
+
+    def timed(self) -> list[float]:
+        """Runs once and gives each launch's time in microseconds (nan where the backend can't tell)."""
+        ...
+
+    @property
+    def is_replay(self) -> bool:
+        """Whether `run` replays a recording, with no encoding work per launch."""
+        ...
+
+
+class Device(Protocol):
+    """One device of one backend, with its queue. Methods raise BackendError's children, with kernel and byte counts."""
+
+    @property
+    def limits(self) -> DeviceLimits: ...
+
+    @property
+    def description(self) -> str:
+        """For people: the device's name and driver."""
+        ...
+
+    def allocate(self, nbytes: int, label: str) -> Buffer:
+        """Zero-filled memory. Raises OutOfDeviceMemory (asked, free) or BindingLimit."""
+        ...
+
+    def free(self, buffer: Buffer) -> None: ...
+
+    def copy_in(self, buffer: Buffer, offset: int, data: np.ndarray) -> None:
+        """Writes the array's bytes; offset and size are multiples of 4. In order with runs."""
+        ...
+
+    def copy_out(self, buffer: Buffer, offset: int, nbytes: int) -> np.ndarray:
+        """uint8 copy of bytes, after everything before it is done."""
+        ...
+
+    def copy(self, source: Buffer, source_offset: int, target: Buffer, target_offset: int, nbytes: int) -> None:
+        """Device-to-device copy, in order with runs."""
+        ...
+
+    def emit(self, kernel: Kernel) -> Code:
+        """Spells the kernel for this device (pure; cached by the caller)."""
+        ...
+
+    def load(self, codes: Sequence[Code]) -> object:
+        """Makes code ready to launch. Raises LaunchError naming the kernel the driver refused."""
+        ...
+
+    def prepare(self, loaded: object, launches: Sequence[Launch], buffers: dict[str, Buffer]) -> Executable:
+        """Records a launch list over named buffers."""
+        ...
+
+    def close(self) -> None: ...

@@ -1,0 +1,71 @@
+"""A request: everything a generator needs to write one step's kernels, and nothing else.
+
+The kernel cache is keyed by it, so it holds no names, no source lines and no layer number. Equal layers make equal
+requests, and share kernels.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from poot.codegen.kir.nodes import Kernel
+from poot.ir.graph import Graph
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How an operand lies in memory: "row_major", or a packing that `planner/layouts.py` has a row for."""
+
+    kind: str = "row_major"
+    params: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """The loops chosen: a name of the schedule tables and its numbers, e.g. ("streaming", (("lanes", 64),))."""
+
+    name: str
+    params: tuple[tuple[str, int], ...] = ()
+
+    def get(self, key: str) -> int:
+        return dict(self.params)[key]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One step: `body` is canonical (renumbered, nameless). Its inputs and outputs are the step's, one for one.
+
+    `updates` holds (out, in) pairs done in place: that out's buffer is that in's, and only what changes is stored."""
+
+    body: Graph
+    anchor: str
+    updates: tuple[tuple[int, int], ...]
+    layouts: tuple[Layout, ...]
+    schedule: Schedule
+
+
+@dataclass(frozen=True, slots=True)
+class Scratch:
+    """Memory a step needs besides its operands, alive while it runs. Not initialised."""
+
+    dtype: str
+    elems: int
+
+
+@dataclass(frozen=True, slots=True)
+class KernelCall:
+    """One launch of a lowered step. `args` says which buffer each kernel parameter is: ("in", i), ("out", i) or
+    ("scratch", i), in the order of kernel.params. The grid is counted in workgroups."""
+
+    kernel: Kernel
+    grid: tuple[int, int, int]
+    args: tuple[tuple[str, int], ...]
+    imms: tuple[int | float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Lowered:
+    """What a generator returns: the calls, in order, and the scratch they share."""
+
+    calls: tuple[KernelCall, ...]
+    scratch: tuple[Scratch, ...] = ()
