@@ -20,7 +20,9 @@ def freeze(value: object) -> object:
     return item() if callable(item) else value
 
 
-def make_eqn(op: str, ins: tuple[Var, ...], first_id: int, attrs: dict[str, object], loc: str = "") -> Eqn:
+def make_eqn(
+    op: str, ins: tuple[Var, ...], first_id: int, attrs: dict[str, object], loc: str = ""
+) -> Eqn:
     """An eqn whose outs are numbered from `first_id`, typed by the op's rule."""
     frozen = tuple(sorted((k, freeze(v)) for k, v in attrs.items()))
     types = out_types(op, tuple(v.type for v in ins), frozen, loc)
@@ -64,4 +66,6 @@ class Builder:
         states: tuple[tuple[Var, Var], ...] = (),
         tree: object = None,
     ) -> Graph:
-        return Graph(tuple(self.inputs), tuple(self.eqns), outputs, states, tuple(self.validations), tree)
+        return Graph(
+            tuple(self.inputs), tuple(self.eqns), outputs, states, tuple(self.validations), tree
+        )

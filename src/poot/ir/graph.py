@@ -117,6 +117,6 @@ class Graph:
     tree: object = field(default=None, compare=False)
 
     def __str__(self) -> str:
-        from poot.ir.text import show  # noqa: PLC0415 - text needs graph; printing needs text
+        from poot.ir.text import show
 
         return show(self)

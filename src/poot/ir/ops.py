@@ -34,7 +34,9 @@ class OpRow:
 OPS: dict[str, OpRow] = {}
 
 
-def op(name: str, ins: int | None, attrs: tuple[str, ...] = (), *, fused: bool = False) -> Callable[[Rule], Rule]:
+def op(
+    name: str, ins: int | None, attrs: tuple[str, ...] = (), *, fused: bool = False
+) -> Callable[[Rule], Rule]:
     """Adds a row to the table."""
 
     def add(rule: Rule) -> Rule:

@@ -14,15 +14,25 @@ ATTENTION_OPERANDS = ("q", "k", "v", "k_shared", "read", "len", "mask", "sink")
 def rope(x: TensorType, cos: TensorType, sin: TensorType, *, interleaved: bool) -> TensorType:
     """Rotates the first 2 * cos.shape[-1] elements of x's last axis by pairs, and keeps the rest. Pair i is
     elements (2i, 2i+1) if interleaved, else (i, i + half). (a, b) becomes (a cos - b sin, b cos + a sin)."""
-    need(cos == sin and cos.dtype == x.dtype, "cos and sin alike, of x's dtype", x=x, cos=cos, sin=sin)
+    need(
+        cos == sin and cos.dtype == x.dtype,
+        "cos and sin alike, of x's dtype",
+        x=x,
+        cos=cos,
+        sin=sin,
+    )
     need(2 * cos.shape[-1] <= x.shape[-1], "at most half as many angles as elements", x=x, cos=cos)
     batch = broadcast_shapes(x.shape[:-1], cos.shape[:-1])
     need(batch == x.shape[:-1], "angles that broadcast to x", x=x, cos=cos)
     return x
 
 
-@op("attention", ins=None, fused=True,
-    attrs=("operands", "scale", "softcap", "mask_fill", "causal", "window", "lse"))
+@op(
+    "attention",
+    ins=None,
+    fused=True,
+    attrs=("operands", "scale", "softcap", "mask_fill", "causal", "window", "lse"),
+)
 def attention(
     *ins: TensorType,
     operands: tuple[str, ...],
@@ -45,20 +55,48 @@ def attention(
     keys t <= r + i; `window`: only keys t > r + i - window (both hidden by -inf). State and scores are f32. A key of
     score -inf weighs exactly 0; a row without a visible key is NaN. With lse a second result, f32 [B,Hq,Lq]:
     the natural log of the sum of exp(score); -inf where no key is visible."""
-    need(len(operands) == len(ins) and operands[:3] == ("q", "k", "v"), "q, k, v and a name for each", operands=operands)
-    need(list(operands) == [n for n in ATTENTION_OPERANDS if n in operands], "operands in order", operands=operands)
+    need(
+        len(operands) == len(ins) and operands[:3] == ("q", "k", "v"),
+        "q, k, v and a name for each",
+        operands=operands,
+    )
+    need(
+        list(operands) == [n for n in ATTENTION_OPERANDS if n in operands],
+        "operands in order",
+        operands=operands,
+    )
     at = dict(zip(operands, ins, strict=True))
     q, k, v = ins[:3]
-    need(q.dtype == k.dtype == v.dtype and q.dtype in ("f32", "f16", "bf16"), "floats of one dtype", q=q, k=k, v=v)
+    need(
+        q.dtype == k.dtype == v.dtype and q.dtype in ("f32", "f16", "bf16"),
+        "floats of one dtype",
+        q=q,
+        k=k,
+        v=v,
+    )
     need(len(q.shape) == 4, "a q of [B,Hq,Lq,Dk]", q=q)
     batch, heads, rows, width = q.shape
     if "read" in at:
         read = at["read"]
-        need(len(k.shape) == len(v.shape) == 3 and k.shape[:2] == v.shape[:2], "pools [S,Hkv,D]", k=k, v=v)
-        need(read.dtype == "i32" and len(read.shape) == 2 and read.shape[0] == batch, "read i32 [B,Lk]", read=read)
+        need(
+            len(k.shape) == len(v.shape) == 3 and k.shape[:2] == v.shape[:2],
+            "pools [S,Hkv,D]",
+            k=k,
+            v=v,
+        )
+        need(
+            read.dtype == "i32" and len(read.shape) == 2 and read.shape[0] == batch,
+            "read i32 [B,Lk]",
+            read=read,
+        )
         kv_heads, keys = k.shape[1], read.shape[1]
     else:
-        need(len(k.shape) == len(v.shape) == 4 and k.shape[:3] == v.shape[:3], "k and v alike but in width", k=k, v=v)
+        need(
+            len(k.shape) == len(v.shape) == 4 and k.shape[:3] == v.shape[:3],
+            "k and v alike but in width",
+            k=k,
+            v=v,
+        )
         need(k.shape[0] == batch, "keys for each batch row", q=q, k=k)
         kv_heads, keys = k.shape[1], k.shape[2]
     shared = at["k_shared"].shape[-1] if "k_shared" in at else 0
@@ -66,14 +104,23 @@ def attention(
         want = TensorType(q.dtype, (batch, 1, keys, shared))
         need(at["k_shared"] == want, "k_shared [B,1,Lk,s]", k_shared=at["k_shared"], want=want)
     need(k.shape[-1] + shared == width, "as wide a key as q", q=q, k=k, shared=shared)
-    need(kv_heads > 0 and heads % kv_heads == 0 and keys > 0, "Hq a multiple of Hkv, and keys", q=q, k=k)
+    need(
+        kv_heads > 0 and heads % kv_heads == 0 and keys > 0,
+        "Hq a multiple of Hkv, and keys",
+        q=q,
+        k=k,
+    )
     if "len" in at:
         need(at["len"] == TensorType("i32", (batch,)), "len i32 [B]", len=at["len"])
     if "mask" in at:
         mask = at["mask"]
         want_dtype = q.dtype if mask_fill is None else "bool"
         pairs = zip(mask.shape, (batch, heads, rows, keys), strict=False)
-        ok = len(mask.shape) == 4 and all(m in (1, n) for m, n in pairs) and mask.dtype in (want_dtype, "f32" if mask_fill is None else "bool")
+        ok = (
+            len(mask.shape) == 4
+            and all(m in (1, n) for m, n in pairs)
+            and mask.dtype in (want_dtype, "f32" if mask_fill is None else "bool")
+        )
         need(ok, "a mask of [B|1,Hq|1,Lq|1,Lk|1]", mask=mask, q=q, keys=keys)
     need("mask" in at or mask_fill is None, "a mask for mask_fill", mask_fill=mask_fill)
     if "sink" in at:
@@ -93,5 +140,10 @@ def region(
     `updates` holds pairs (out, in): that out is a State update of that in, done in place."""
     need(anchor in ("matmul", "attention", "reduce", "none"), "a known anchor", anchor=anchor)
     got = tuple(i.var.type for i in body.inputs)
-    need(got == ins, "operands typed as the body's inputs", ins=tuple(map(str, ins)), body=tuple(map(str, got)))
+    need(
+        got == ins,
+        "operands typed as the body's inputs",
+        ins=tuple(map(str, ins)),
+        body=tuple(map(str, got)),
+    )
     return tuple(v.type for v in body.outputs)
