@@ -5,7 +5,9 @@ Eqns are not interned here (`passes/cse.py` does that); dead ones stay until `pa
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import cast
 
 from poot.errors import TypeRuleError
 from poot.ir.graph import Eqn, Graph, Input, Storage, TensorType, Var
@@ -15,7 +17,8 @@ from poot.ir.ops import out_types
 def freeze(value: object) -> object:
     """An attribute value as hashable data: lists become tuples, numpy scalars Python numbers."""
     if isinstance(value, (list, tuple)):
-        return tuple(freeze(v) for v in value)
+        items = cast("Iterable[object]", value)  # isinstance can't say of what
+        return tuple(freeze(v) for v in items)
     item = getattr(value, "item", None)
     return item() if callable(item) else value
 

@@ -18,7 +18,7 @@ Rule = Callable[..., "TensorType | tuple[TensorType, ...]"]
 
 @dataclass(frozen=True, slots=True)
 class OpRow:
-    """One op. `ins` is its operand count, or None where it varies; `fused` ops are formed only by passes."""
+    """One op. `ins` is its operand count, or None where it varies; only passes form `fused` ops."""
 
     name: str
     ins: int | None

@@ -143,8 +143,8 @@ def select(cond: TensorType, a: TensorType, b: TensorType) -> TensorType:
 
 @op("cast", ins=1, attrs=("dtype",))
 def cast(x: TensorType, *, dtype: str) -> TensorType:
-    """x in another dtype. Floats round to nearest even; float to integer truncates and saturates, NaN
-    gives 0; integers wrap; to bool is x != 0."""
+    """x in another dtype. Floats round to nearest even; float to integer truncates and saturates,
+    NaN gives 0; integers wrap; to bool is x != 0."""
     need(dtype in DTYPES, "a known dtype", dtype=dtype)
     return TensorType(dtype, x.shape)
 

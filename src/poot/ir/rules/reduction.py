@@ -10,8 +10,8 @@ from poot.ir.ops import op
 
 @op("reduce", ins=1, attrs=("kind", "axis", "keepdim"))
 def reduce(x: TensorType, *, kind: str, axis: tuple[int, ...], keepdim: bool) -> TensorType:
-    """Folds the axes (ascending, unique) by kind "sum", "max" or "min". Float sums are held in f32; max
-    and min give NaN if any element is NaN, and need at least one element."""
+    """Folds the axes (ascending, unique) by kind "sum", "max" or "min". Float sums are held in f32;
+    max and min give NaN if any element is NaN, and need at least one element."""
     need(kind in ("sum", "max", "min"), "kind sum, max or min", kind=kind)
     need(is_float(x.dtype) or x.dtype in ("i32", "u32"), "floats, i32 or u32", x=x)
     ok = list(axis) == sorted(set(axis)) and all(0 <= a < len(x.shape) for a in axis)

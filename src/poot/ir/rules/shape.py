@@ -83,7 +83,7 @@ def iota(*, shape: tuple[int, ...], axis: int, dtype: str) -> TensorType:
 
 
 @op("const", ins=0, attrs=("shape", "dtype", "value"))
-def const(*, shape: tuple[int, ...], dtype: str, value: float | int | bool) -> TensorType:
+def const(*, shape: tuple[int, ...], dtype: str, value: object) -> TensorType:
     """One number, known at trace time, in every element. Arrays are Const inputs."""
     need(dtype in DTYPES, "a known dtype", dtype=dtype)
     fits = isinstance(value, {"float": (int, float), "bool": bool}.get(DTYPES[dtype].kind, int))
