@@ -124,6 +124,10 @@ class FormatError(PootError):
     """A file isn't what it says it is: checkpoint, cache entry or bundle."""
 
 
+class KnobError(PootError):
+    """An environment variable of poot's is unknown, or holds what it can't mean."""
+
+
 def need(claim: bool, what: str, *, error: type[PootError] = TypeRuleError, **seen: object) -> None:
     """Raise `error` unless `claim`: "needs {what}: name=value, ...". Values print by `str`."""
     if not claim:

@@ -5,7 +5,9 @@ Eqns are not interned here (`passes/cse.py` does that); dead ones stay until `pa
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import cast
 
 from poot.errors import TypeRuleError
 from poot.ir.graph import Eqn, Graph, Input, Storage, TensorType, Var
@@ -15,12 +17,15 @@ from poot.ir.ops import out_types
 def freeze(value: object) -> object:
     """An attribute value as hashable data: lists become tuples, numpy scalars Python numbers."""
     if isinstance(value, (list, tuple)):
-        return tuple(freeze(v) for v in value)
+        items = cast("Iterable[object]", value)  # isinstance can't say of what
+        return tuple(freeze(v) for v in items)
     item = getattr(value, "item", None)
     return item() if callable(item) else value
 
 
-def make_eqn(op: str, ins: tuple[Var, ...], first_id: int, attrs: dict[str, object], loc: str = "") -> Eqn:
+def make_eqn(
+    op: str, ins: tuple[Var, ...], first_id: int, attrs: dict[str, object], loc: str = ""
+) -> Eqn:
     """An eqn whose outs are numbered from `first_id`, typed by the op's rule."""
     frozen = tuple(sorted((k, freeze(v)) for k, v in attrs.items()))
     types = out_types(op, tuple(v.type for v in ins), frozen, loc)
@@ -64,4 +69,6 @@ class Builder:
         states: tuple[tuple[Var, Var], ...] = (),
         tree: object = None,
     ) -> Graph:
-        return Graph(tuple(self.inputs), tuple(self.eqns), outputs, states, tuple(self.validations), tree)
+        return Graph(
+            tuple(self.inputs), tuple(self.eqns), outputs, states, tuple(self.validations), tree
+        )

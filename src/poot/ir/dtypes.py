@@ -13,7 +13,7 @@ import numpy as np
 
 @dataclass(frozen=True, slots=True)
 class DType:
-    """A dtype's name, class ("float", "int", "uint" or "bool"), size in bytes on a device, numpy dtype."""
+    """A dtype's name, class ("float", "int", "uint", "bool"), bytes on a device, numpy dtype."""
 
     name: str
     kind: str

@@ -1,6 +1,7 @@
 """The graph: typed values, frozen eqns, and the inputs, states and outputs around them.
 
-Equality is over meaning: where an eqn came from (`loc`) and how outputs are nested (`tree`) don't count.
+Equality is over meaning: where an eqn came from (`loc`) and how outputs are nested (`tree`) don't
+count.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """Bound at each step. `range` is (lo, hi), hi excluded, checked before anything is dispatched."""
+    """Bound at each step. `range` is (lo, hi), hi excluded, checked before anything runs."""
 
     kind: str = "user"
     range: tuple[int, int] | None = None
@@ -104,7 +105,7 @@ class Input:
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """inputs -> eqns in order -> outputs, with state pairs (in, out) and declared validation outputs.
+    """inputs -> eqns in order -> outputs, with state pairs (in, out) and validation outputs.
 
     `tree` is how the traced function nested its outputs (see `ir.tree`); it has no meaning here.
     """
@@ -117,6 +118,6 @@ class Graph:
     tree: object = field(default=None, compare=False)
 
     def __str__(self) -> str:
-        from poot.ir.text import show  # noqa: PLC0415 - text needs graph; printing needs text
+        from poot.ir.text import show
 
         return show(self)

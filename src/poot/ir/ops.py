@@ -18,7 +18,7 @@ Rule = Callable[..., "TensorType | tuple[TensorType, ...]"]
 
 @dataclass(frozen=True, slots=True)
 class OpRow:
-    """One op. `ins` is its operand count, or None where it varies; `fused` ops are formed only by passes."""
+    """One op. `ins` is its operand count, or None where it varies; only passes form `fused` ops."""
 
     name: str
     ins: int | None
@@ -34,7 +34,9 @@ class OpRow:
 OPS: dict[str, OpRow] = {}
 
 
-def op(name: str, ins: int | None, attrs: tuple[str, ...] = (), *, fused: bool = False) -> Callable[[Rule], Rule]:
+def op(
+    name: str, ins: int | None, attrs: tuple[str, ...] = (), *, fused: bool = False
+) -> Callable[[Rule], Rule]:
     """Adds a row to the table."""
 
     def add(rule: Rule) -> Rule:

@@ -7,7 +7,20 @@ from poot.ir.dtypes import DTYPES, is_float, is_integer
 from poot.ir.graph import TensorType
 from poot.ir.ops import op
 
-UNARY_FLOAT = ("neg", "exp", "log", "sqrt", "rsqrt", "recip", "sin", "cos", "tanh", "erf", "abs", "floor")
+UNARY_FLOAT = (
+    "neg",
+    "exp",
+    "log",
+    "sqrt",
+    "rsqrt",
+    "recip",
+    "sin",
+    "cos",
+    "tanh",
+    "erf",
+    "abs",
+    "floor",
+)
 BINARY = ("add", "sub", "mul", "div", "max", "min", "rem")
 COMPARE = ("eq", "ne", "lt", "le", "gt", "ge")
 BITWISE = ("and", "or", "xor")
@@ -61,7 +74,11 @@ def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
 def _unary(name: str) -> None:
     def rule(x: TensorType) -> TensorType:
         integers = name in ("neg", "abs") and x.dtype == "i32"
-        need(is_float(x.dtype) or integers, "a float" if name not in ("neg", "abs") else "a float or i32", x=x)
+        need(
+            is_float(x.dtype) or integers,
+            "a float" if name not in ("neg", "abs") else "a float or i32",
+            x=x,
+        )
         return x
 
     rule.__doc__ = _MEANING[name]
@@ -126,8 +143,8 @@ def select(cond: TensorType, a: TensorType, b: TensorType) -> TensorType:
 
 @op("cast", ins=1, attrs=("dtype",))
 def cast(x: TensorType, *, dtype: str) -> TensorType:
-    """x in another dtype. Floats round to nearest even; float to integer truncates and saturates, NaN
-    gives 0; integers wrap; to bool is x != 0."""
+    """x in another dtype. Floats round to nearest even; float to integer truncates and saturates,
+    NaN gives 0; integers wrap; to bool is x != 0."""
     need(dtype in DTYPES, "a known dtype", dtype=dtype)
     return TensorType(dtype, x.shape)
 
@@ -135,7 +152,12 @@ def cast(x: TensorType, *, dtype: str) -> TensorType:
 @op("bitcast", ins=1, attrs=("dtype",))
 def bitcast(x: TensorType, *, dtype: str) -> TensorType:
     """The same bits under another dtype of the same size."""
-    need(dtype in DTYPES and "bool" not in (dtype, x.dtype), "known dtypes other than bool", x=x, dtype=dtype)
+    need(
+        dtype in DTYPES and "bool" not in (dtype, x.dtype),
+        "known dtypes other than bool",
+        x=x,
+        dtype=dtype,
+    )
     need(DTYPES[dtype].nbytes == DTYPES[x.dtype].nbytes, "dtypes of one size", x=x, dtype=dtype)
     return TensorType(dtype, x.shape)
 

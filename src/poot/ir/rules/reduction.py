@@ -10,13 +10,18 @@ from poot.ir.ops import op
 
 @op("reduce", ins=1, attrs=("kind", "axis", "keepdim"))
 def reduce(x: TensorType, *, kind: str, axis: tuple[int, ...], keepdim: bool) -> TensorType:
-    """Folds the axes (ascending, unique) by kind "sum", "max" or "min". Float sums are held in f32; max
-    and min give NaN if any element is NaN, and need at least one element."""
+    """Folds the axes (ascending, unique) by kind "sum", "max" or "min". Float sums are held in f32;
+    max and min give NaN if any element is NaN, and need at least one element."""
     need(kind in ("sum", "max", "min"), "kind sum, max or min", kind=kind)
     need(is_float(x.dtype) or x.dtype in ("i32", "u32"), "floats, i32 or u32", x=x)
     ok = list(axis) == sorted(set(axis)) and all(0 <= a < len(x.shape) for a in axis)
     need(ok, "ascending axes of x", x=x, axis=axis)
-    need(kind == "sum" or all(x.shape[a] > 0 for a in axis), "at least one element to fold", x=x, axis=axis)
+    need(
+        kind == "sum" or all(x.shape[a] > 0 for a in axis),
+        "at least one element to fold",
+        x=x,
+        axis=axis,
+    )
     shape = tuple(1 if i in axis else n for i, n in enumerate(x.shape) if keepdim or i not in axis)
     return TensorType(x.dtype, shape)
 
