@@ -50,3 +50,13 @@ class Request:
     layouts: tuple[Layout, ...]
     schedule: Schedule
     scratch: tuple[Scratch, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What the schedule tables decide for a step: loops, the scratch they need, why, and a layout for each operand."""
+
+    schedule: Schedule
+    layouts: tuple[Layout, ...]
+    scratch: tuple[Scratch, ...] = ()
+    reason: str = ""
