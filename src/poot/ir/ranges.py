@@ -1,9 +1,9 @@
 """What integer values can be: forward interval analysis, exact in Python ints.
 
-Known at the start: a slot with a declared range (every binder checks it), constants, iota. Each op has
-a transfer row; an op without one gives "unknown". A result that may leave its dtype is unknown.
-An interval remembers the witnesses of the index guards whose clamp its proof rests on: a caller that
-would let a bad index pass as a good one asks that those are declared validations.
+Known at the start: a slot with a declared range (every binder checks it), constants, iota. An op
+without a transfer row gives "unknown", as does a result that may leave its dtype. An interval
+remembers the witnesses of the index guards whose clamps its proof rests on: whoever must not let a
+bad index pass as a good one asks that those are declared validations.
 """
 
 from __future__ import annotations
@@ -68,9 +68,7 @@ def transfer(eqn: Eqn, ins: Sequence[Known]) -> tuple[Known, ...]:
     row = _ROWS.get(eqn.op)
     if row is None or not is_integer(eqn.outs[0].type.dtype):
         return (None,) * len(eqn.outs)
-    whole = [
-        _whole(v.type) if known is None else known for v, known in zip(eqn.ins, ins, strict=True)
-    ]
+    whole = [known or _whole(v.type) for v, known in zip(eqn.ins, ins, strict=True)]
     return (_fitted(row(eqn, whole), eqn.outs[0].type),)
 
 
@@ -127,8 +125,8 @@ def _index_guard(eqn: Eqn, x: Known) -> Known:
 
 
 def _region(eqn: Eqn, ins: Sequence[Known]) -> tuple[Known, ...]:
-    """The body's intervals. Guards from outside pass through as negative ids; those of the body are known
-    outside only where their witness is an out."""
+    """The body's intervals. Guards from outside pass through as negative ids; those of the body are
+    known outside only where their witness is an out."""
     body = graph_attr(eqn)
     seeds: dict[int, Known] = {}
     for i, known in zip(body.inputs, ins, strict=True):
