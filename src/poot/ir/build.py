@@ -5,12 +5,8 @@ Eqns are not interned here (`passes/cse.py` does that); dead ones stay until `pa
 
 from __future__ import annotations
 
-<<<<<<< HEAD
-from collections.abc import Iterable
-=======
 import math
 from collections.abc import Sequence
->>>>>>> ir
 from dataclasses import dataclass, field
 from typing import cast
 
@@ -23,11 +19,7 @@ def freeze(value: object) -> object:
     """An attribute value as hashable data: lists become tuples, numpy scalars Python numbers, every
     NaN the one object `math.nan`, so that equal eqns compare equal."""
     if isinstance(value, (list, tuple)):
-<<<<<<< HEAD
-        items = cast("Iterable[object]", value)  # isinstance can't say of what
-=======
         items = cast("Sequence[object]", value)  # isinstance leaves the elements unknown
->>>>>>> ir
         return tuple(freeze(v) for v in items)
     item = getattr(value, "item", None)
     value = item() if callable(item) else value

@@ -19,12 +19,8 @@ Rule = Callable[..., "TensorType | tuple[TensorType, ...]"]
 
 @dataclass(frozen=True, slots=True)
 class OpRow:
-<<<<<<< HEAD
-    """One op. `ins` is its operand count, or None where it varies; only passes form `fused` ops."""
-=======
     """One op. `ins` is its operand count, or None where it varies; `fused` ops are formed only by
     passes. `kinds` has (attribute, annotation, required) for each attribute of the rule."""
->>>>>>> ir
 
     name: str
     ins: int | None
