@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import time
 from collections.abc import Callable, Mapping
@@ -11,7 +12,7 @@ from poot.backends.base import Device
 from poot.backends.registry import open_device
 from poot.cache import DiskCache
 from poot.codegen.code import Code
-from poot.codegen.emitters import code_key, emit
+from poot.codegen.emitters import emit
 from poot.codegen.gen.lower import lower
 from poot.codegen.gen.lowered import Lowered
 from poot.codegen.stored import decode, encode
@@ -24,7 +25,8 @@ from poot.planner.key import GENERATOR_VERSION
 from poot.planner.make import make_plan
 from poot.planner.request import Request
 from poot.planner.schedules import choose
-from poot.program import CompiledEntry, Program
+from poot.program import Compiled, CompiledEntry
+from poot.report import explain, stage_text
 from poot.runner import DeviceRunner, OracleRunner, upload_shared
 from poot.session import Session, bind_weights
 
@@ -56,8 +58,6 @@ def resolve_target(target: str | DeviceLimits) -> Target:
 
 
 def _request_key(request: Request, limits: DeviceLimits) -> str:
-    import hashlib
-
     text = f"{GENERATOR_VERSION}\n{limits}\n{request}"
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -91,6 +91,43 @@ def _lower_one(request: Request, limits: DeviceLimits, cache: DiskCache | None) 
     if cache is not None:
         cache.put(key, encode(low, codes))
     return low, codes
+
+
+class Program(Compiled):
+    """A compiled program: immutable, shared by any number of sessions."""
+
+    __slots__ = ()
+
+    def bind(self, weights: Mapping[str, object] | None = None, *, allow_nonfinite: bool = False) -> Session:
+        """A session: device memory with the weights in it, State at zero.
+
+        `weights` by input name, of exactly the declared dtype and shape. Raises BindError on a missing, unknown,
+        ill-typed or (unless allowed) non-finite one, and BackendUnavailable where the program was compiled from a
+        profile. What was bound is copied: changing an array later changes nothing."""
+        graphs = {name: e.source if self._is_oracle else e.final for name, e in self.entries.items()}
+        arrays = bind_weights(graphs, weights or {}, allow_nonfinite)
+        if self._is_oracle:
+            return Session(self, OracleRunner(graphs, arrays), graphs)
+        if self.device is None:
+            raise BackendUnavailable(
+                f"this program was compiled for the profile {self.target!r}, without a device; "
+                "compile it for one of poot.devices() to run it"
+            )
+        loaded = self.device.load(self.codes)
+        shared = upload_shared(self, self.device, graphs, arrays)
+        return Session(self, DeviceRunner(self, self.device, loaded, shared, graphs), graphs)
+
+    @property
+    def _is_oracle(self) -> bool:
+        return self.limits.target == "oracle"
+
+    def explain(self) -> str:
+        """What was fused into what, what declined and why, with source lines; schedules; kernels; memory."""
+        return explain(self)
+
+    def text(self, stage: str, entry: str | None = None) -> str:
+        """One stage as text: "trace", a pass's name, "final", "plan", or "kernels". Raises BindError with the list."""
+        return stage_text(self, stage, entry)
 
 
 def compile(

@@ -1,4 +1,4 @@
-"""A compiled program: what `compile` returns. Immutable, shared; `bind` makes a Session of it."""
+"""A compiled program as data: graphs before and after the passes, the plan, lowered steps and their code."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class CompiledEntry:
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class Compiled:
     """Entry points compiled for one device or profile. `device` is None where it was compiled from a profile."""
 
     entries: Mapping[str, CompiledEntry]

@@ -17,7 +17,7 @@ from poot.planner.layouts import pack
 from poot.planner.make import const_name
 from poot.planner.plan import EntryPlan, Place, Resident
 from poot.planner.residents import slot_name
-from poot.program import Program
+from poot.program import Compiled
 
 Failure = tuple[str, str]
 
@@ -127,7 +127,7 @@ class DeviceRunner:
     """A plan at work on a device. Weights and Consts are shared by forks; the rest is the session's own."""
 
     def __init__(
-        self, program: Program, device: Device, loaded: object, shared: dict[str, Buffer], graphs: Mapping[str, Graph]
+        self, program: Compiled, device: Device, loaded: object, shared: dict[str, Buffer], graphs: Mapping[str, Graph]
     ) -> None:
         self._program, self._device, self._loaded, self._graphs = program, device, loaded, graphs
         self._shared = shared
@@ -239,7 +239,7 @@ class DeviceRunner:
 
 
 def upload_shared(
-    program: Program, device: Device, graphs: Mapping[str, Graph], weights: Mapping[str, np.ndarray]
+    program: Compiled, device: Device, graphs: Mapping[str, Graph], weights: Mapping[str, np.ndarray]
 ) -> dict[str, Buffer]:
     """Weights and Consts on the device, packed as the plan asks."""
     buffers = {

@@ -13,7 +13,7 @@ from poot.errors import BindError, SessionBusy, ValidationError
 from poot.ir.dtypes import DTYPES
 from poot.ir.graph import Graph, Input, Slot, State, TensorType, Weight
 from poot.ir.tree import Tree, unflatten
-from poot.program import Program
+from poot.program import Compiled
 from poot.runner import Runner
 from poot.slots import check_slot
 
@@ -113,7 +113,7 @@ class Replay:
 class Session:
     """Device memory and State of one bound program. `Program.bind` makes it; `close` frees what it owns."""
 
-    def __init__(self, program: Program, runner: Runner, graphs: Mapping[str, Graph]) -> None:
+    def __init__(self, program: Compiled, runner: Runner, graphs: Mapping[str, Graph]) -> None:
         self.program = program
         self.runner = runner
         self._graphs = graphs
