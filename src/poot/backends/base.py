@@ -8,6 +8,7 @@ from typing import Protocol
 
 import numpy as np
 
+from poot.codegen.code import Code
 from poot.codegen.kir.nodes import Kernel
 from poot.limits import DeviceLimits
 
@@ -30,19 +31,6 @@ class Launch:
     grid: tuple[int, int, int]
     buffers: tuple[BufferRef, ...]
     imms: tuple[int | float, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Code:
-    """An emitted kernel: `text` is what a person reads, `binary` what the driver takes (SPIR-V words, PTX text bytes,
-    an object file). `key` is the sha256 of target and binary's source."""
-
-    name: str
-    target: str
-    binary: bytes
-    text: str
-    key: str
-    kernel: Kernel
 
 
 class Buffer(Protocol):
@@ -111,3 +99,6 @@ class Device(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+__all__ = ["Buffer", "BufferRef", "Code", "Device", "Executable", "Launch"]

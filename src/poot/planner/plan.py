@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from poot.ir.graph import TensorType
 from poot.limits import DeviceLimits
-from poot.planner.request import Layout, Lowered, Request
+from poot.planner.request import Layout, Request
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,10 +23,11 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One request at work: its operands' places. A State update's out place is its in place."""
+    """One request at work: its operands' places. A State update's out place is its in place.
+
+    `op` and `loc` are for people: what the step is, and the user's line; `reason` why its schedule was chosen."""
 
     request: Request
-    lowered: Lowered
     ins: tuple[Place, ...]
     outs: tuple[Place, ...]
     scratch: tuple[Place, ...]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from poot.codegen.kir.nodes import Kernel
 from poot.ir.graph import Graph
 
 
@@ -32,6 +31,14 @@ class Schedule:
 
 
 @dataclass(frozen=True, slots=True)
+class Scratch:
+    """Memory a step needs besides its operands, alive while it runs. Not initialised."""
+
+    dtype: str
+    elems: int
+
+
+@dataclass(frozen=True, slots=True)
 class Request:
     """One step: `body` is canonical (renumbered, nameless). Its inputs and outputs are the step's, one for one.
 
@@ -42,30 +49,14 @@ class Request:
     updates: tuple[tuple[int, int], ...]
     layouts: tuple[Layout, ...]
     schedule: Schedule
-
-
-@dataclass(frozen=True, slots=True)
-class Scratch:
-    """Memory a step needs besides its operands, alive while it runs. Not initialised."""
-
-    dtype: str
-    elems: int
-
-
-@dataclass(frozen=True, slots=True)
-class KernelCall:
-    """One launch of a lowered step. `args` says which buffer each kernel parameter is: ("in", i), ("out", i) or
-    ("scratch", i), in the order of kernel.params. The grid is counted in workgroups."""
-
-    kernel: Kernel
-    grid: tuple[int, int, int]
-    args: tuple[tuple[str, int], ...]
-    imms: tuple[int | float, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Lowered:
-    """What a generator returns: the calls, in order, and the scratch they share."""
-
-    calls: tuple[KernelCall, ...]
     scratch: tuple[Scratch, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What the schedule tables decide for a step: loops, the scratch they need, why, and a layout for each operand."""
+
+    schedule: Schedule
+    layouts: tuple[Layout, ...]
+    scratch: tuple[Scratch, ...] = ()
+    reason: str = ""

@@ -1,0 +1,21 @@
+"""An emitted kernel: what a person reads and what a driver takes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from poot.codegen.kir.nodes import Kernel
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """`text` is what a person reads, `binary` what the driver takes (SPIR-V words, PTX text bytes, an object file).
+
+    `key` is the sha256 of target and kernel, as hex: equal keys mean equal code."""
+
+    name: str
+    target: str
+    binary: bytes
+    text: str
+    key: str
+    kernel: Kernel
