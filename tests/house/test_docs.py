@@ -1,4 +1,4 @@
-"""The docs are true where a test can tell: made pages are current, links and file names lead somewhere."""
+"""The docs are true where a test can tell: made pages are current, links lead somewhere."""
 
 from __future__ import annotations
 
