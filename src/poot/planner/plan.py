@@ -48,12 +48,14 @@ class Resident:
 
 @dataclass(frozen=True, slots=True)
 class EntryPlan:
-    """One entry point: steps in order, where its outputs lie at the end, and its witness records."""
+    """One entry point: steps in order, where its outputs lie at the end, and its witnesses, which the first `guards`
+    steps make before any State is written."""
 
     name: str
     steps: tuple[Step, ...]
     outputs: tuple[tuple[TensorType, Place], ...]
     witnesses: tuple[tuple[TensorType, Place], ...] = ()
+    guards: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,127 @@
+"""From eqns to requests: each eqn becomes one step's body, canonical, with its anchor and schedule.
+
+A region eqn is taken as it is; a bare primitive (a program compiled with no passes) becomes a region of its own. A
+scatter_update that can't be done in place becomes a copy and an in-place update of the copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from poot.ir.graph import Eqn, Graph, Input, Slot, Var
+from poot.limits import DeviceLimits
+from poot.planner.request import Choice, Request
+
+ANCHORS = {"matmul": "matmul", "reduce": "reduce", "attention": "attention"}
+IN_PLACE = ("dynamic_update_slice", "scatter_update")
+
+Chooser = Callable[[Graph, str, tuple[tuple[int, int], ...], DeviceLimits], Choice]
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A request with the graph values it reads and makes. `op` names it for people."""
+
+    request: Request
+    ins: tuple[Var, ...]
+    outs: tuple[Var, ...]
+    op: str
+    loc: str
+    reason: str
+
+
+def canonical_body(body: Graph) -> Graph:
+    """The body renumbered from v0, its inputs named i0, i1, ...: equal for equal layers."""
+    ids: dict[int, Var] = {}
+
+    def named(v: Var) -> Var:
+        if v.id not in ids:
+            ids[v.id] = Var(len(ids), v.type)
+        return ids[v.id]
+
+    inputs = tuple(
+        Input(named(i.var), f"i{n}", i.storage if isinstance(i.storage, Slot) and i.storage.range else Slot())
+        for n, i in enumerate(body.inputs)
+    )
+    eqns = tuple(
+        replace(e, ins=tuple(map(named, e.ins)), outs=tuple(map(named, e.outs)), loc="") for e in body.eqns
+    )
+    return Graph(inputs, eqns, tuple(map(named, body.outputs)))
+
+
+def _anchor_of(body: Graph) -> str:
+    for eqn in body.eqns:
+        if eqn.op in ANCHORS:
+            return ANCHORS[eqn.op]
+    return "none"
+
+
+def _wrap(eqn: Eqn) -> Eqn:
+    """A bare eqn as a region of one."""
+    unique = tuple(dict.fromkeys(eqn.ins))
+    inputs = tuple(Input(v, f"i{n}", Slot()) for n, v in enumerate(unique))
+    body = Graph(inputs, (eqn,), eqn.outs)
+    attrs = (("anchor", _anchor_of(body)), ("body", body), ("updates", ()))
+    return Eqn("region", unique, eqn.outs, attrs, eqn.loc)
+
+
+def describe(body: Graph) -> str:
+    """For people: what a step computes, its chief op first."""
+    names = [e.op for e in body.eqns if e.op not in ("reshape", "broadcast", "transpose", "const", "iota", "slice")]
+    chief = [n for n in names if n in ("attention", "matmul", "reduce", "topk", "argmax", "rope", *IN_PLACE)]
+    rest = len(names) - len(chief)
+    shown = " ".join(dict.fromkeys(chief)) or (names[0] if names else "copy")
+    return f"{shown} +{rest}" if chief and rest else shown
+
+
+def copy_body(v: Var) -> Graph:
+    """The body that copies one value."""
+    out = Var(1, v.type)
+    eqn = Eqn("reshape", (Var(0, v.type),), (out,), (("shape", v.type.shape),))
+    return Graph((Input(Var(0, v.type), "i0", Slot()),), (eqn,), (out,))
+
+
+def _split_scatter(eqn: Eqn, next_id: int) -> tuple[Eqn, Eqn]:
+    """copy = x; out = scatter_update(copy, update, rows) in place."""
+    x, update, rows = eqn.ins
+    copied = Var(next_id, x.type)
+    copy_eqn = Eqn("region", (x,), (copied,), (("anchor", "none"), ("body", copy_body(x)), ("updates", ())), eqn.loc)
+    inner = replace(eqn, ins=(copied, update, rows))
+    region = _wrap(inner)
+    at = region.ins.index(copied)
+    body = region.attr("body")
+    attrs = (("anchor", "none"), ("body", body), ("updates", ((0, at),)))
+    return copy_eqn, replace(region, attrs=attrs)
+
+
+def regions_of(graph: Graph, can_update: Callable[[Eqn], bool]) -> list[Eqn]:
+    """Every eqn as a region eqn, in order. `can_update` says whether a bare update eqn may write over its x."""
+    next_id = 1 + max((v.id for e in graph.eqns for v in e.outs), default=0)
+    next_id = max(next_id, 1 + max((i.var.id for i in graph.inputs), default=0))
+    out: list[Eqn] = []
+    for eqn in graph.eqns:
+        if eqn.op == "region":
+            out.append(eqn)
+        elif eqn.op in IN_PLACE and can_update(eqn):
+            region = _wrap(eqn)
+            updates = ((0, region.ins.index(eqn.ins[0])),)
+            out.append(replace(region, attrs=(("anchor", "none"), ("body", region.attr("body")), ("updates", updates))))
+        elif eqn.op == "scatter_update":
+            out.extend(_split_scatter(eqn, next_id))
+            next_id += 1
+        else:
+            out.append(_wrap(eqn))
+    return out
+
+
+def stage_of(region: Eqn, choose: Chooser, limits: DeviceLimits) -> Stage:
+    """One region eqn as a stage, its schedule chosen for the device."""
+    body, anchor, updates = region.attr("body"), region.attr("anchor"), region.attr("updates", ())
+    assert isinstance(body, Graph)
+    assert isinstance(anchor, str)
+    assert isinstance(updates, tuple)
+    canonical = canonical_body(body)
+    choice = choose(canonical, anchor, updates, limits)
+    request = Request(canonical, anchor, updates, choice.layouts, choice.schedule, choice.scratch)
+    return Stage(request, region.ins, region.outs, describe(body), region.loc, choice.reason)
