@@ -5,7 +5,8 @@ Eqns are not interned here (`passes/cse.py` does that); dead ones stay until `pa
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
@@ -15,12 +16,14 @@ from poot.ir.ops import out_types
 
 
 def freeze(value: object) -> object:
-    """An attribute value as hashable data: lists become tuples, numpy scalars Python numbers."""
+    """An attribute value as hashable data: lists become tuples, numpy scalars Python numbers, every
+    NaN the one object `math.nan`, so that equal eqns compare equal."""
     if isinstance(value, (list, tuple)):
-        items = cast("Iterable[object]", value)  # isinstance can't say of what
+        items = cast("Sequence[object]", value)  # isinstance leaves the elements unknown
         return tuple(freeze(v) for v in items)
     item = getattr(value, "item", None)
-    return item() if callable(item) else value
+    value = item() if callable(item) else value
+    return math.nan if isinstance(value, float) and math.isnan(value) else value
 
 
 def make_eqn(

@@ -9,22 +9,25 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import cast
 
 from poot.errors import TypeRuleError
-from poot.ir.graph import TensorType
+from poot.ir.graph import Graph, TensorType
 
 Rule = Callable[..., "TensorType | tuple[TensorType, ...]"]
 
 
 @dataclass(frozen=True, slots=True)
 class OpRow:
-    """One op. `ins` is its operand count, or None where it varies; only passes form `fused` ops."""
+    """One op. `ins` is its operand count, or None where it varies; `fused` ops are formed only by
+    passes. `kinds` has (attribute, annotation, required) for each attribute of the rule."""
 
     name: str
     ins: int | None
     attrs: tuple[str, ...]
     rule: Rule
     fused: bool = False
+    kinds: tuple[tuple[str, str, bool], ...] = ()
 
     @property
     def doc(self) -> str:
@@ -41,10 +44,64 @@ def op(
 
     def add(rule: Rule) -> Rule:
         assert name not in OPS, name
-        OPS[name] = OpRow(name, ins, tuple(sorted(attrs)), rule, fused)
+        by_name = inspect.signature(rule).parameters
+        kinds = tuple(
+            (a, str(by_name[a].annotation), by_name[a].default is inspect.Parameter.empty)
+            for a in sorted(attrs)
+        )
+        assert all(annotation in _KINDS for _, annotation, _ in kinds), (name, kinds)
+        OPS[name] = OpRow(name, ins, tuple(sorted(attrs)), rule, fused, kinds)
         return rule
 
     return add
+
+
+def _is_int(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_float(value: object) -> bool:
+    return isinstance(value, float) or _is_int(value)
+
+
+def _each(value: object, claim: Callable[[object], bool]) -> bool:
+    if not isinstance(value, tuple):
+        return False
+    return all(claim(v) for v in cast("tuple[object, ...]", value))  # isinstance says no more
+
+
+def _is_pair(value: object) -> bool:
+    return isinstance(value, tuple) and len(cast("tuple[object, ...]", value)) == 2
+
+
+# What a rule's annotation admits. An annotation without a row here can't be registered.
+_KINDS: dict[str, Callable[[object], bool]] = {
+    "int": _is_int,
+    "bool": lambda v: isinstance(v, bool),
+    "str": lambda v: isinstance(v, str),
+    "float": _is_float,
+    "float | None": lambda v: v is None or _is_float(v),
+    "int | None": lambda v: v is None or _is_int(v),
+    "float | int | bool": lambda v: isinstance(v, (int, float)),
+    "tuple[int, ...]": lambda v: _each(v, _is_int),
+    "tuple[str, ...]": lambda v: _each(v, lambda s: isinstance(s, str)),
+    "tuple[tuple[int, int], ...]": lambda v: _each(v, lambda p: _is_pair(p) and _each(p, _is_int)),
+    "Graph": lambda v: isinstance(v, Graph),
+}
+
+
+def _check_attrs(row: OpRow, attrs: dict[str, object], loc: str) -> None:
+    """Every attribute known, of its annotation's kind, and none missing that has no default."""
+    unknown = sorted(attrs.keys() - set(row.attrs))
+    if unknown:
+        raise TypeRuleError(f"{row.name} has no attribute {', '.join(unknown)}", loc)
+    for name, annotation, required in row.kinds:
+        if name not in attrs:
+            if required:
+                raise TypeRuleError(f"{row.name} needs the attribute {name}: {annotation}", loc)
+        elif not _KINDS[annotation](attrs[name]):
+            what = f"{row.name} needs {name} as {annotation}: {name}={attrs[name]!r}"
+            raise TypeRuleError(what, loc)
 
 
 def out_types(
@@ -56,9 +113,7 @@ def out_types(
         raise TypeRuleError(f"there is no op {name!r}", loc)
     if row.ins is not None and len(ins) != row.ins:
         raise TypeRuleError(f"{name} needs {row.ins} operands: got {len(ins)}", loc)
-    unknown = sorted({key for key, _ in attrs} - set(row.attrs))
-    if unknown:
-        raise TypeRuleError(f"{name} has no attribute {', '.join(unknown)}", loc)
+    _check_attrs(row, dict(attrs), loc)
     try:
         got = row.rule(*ins, **dict(attrs))
     except TypeRuleError as e:

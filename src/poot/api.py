@@ -1,0 +1,171 @@
+"""trace -> compile -> bind -> step: the stages a user writes, each ahead of the next."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from poot.backends.base import Device
+from poot.backends.registry import open_device
+from poot.cache import DiskCache
+from poot.codegen.code import Code
+from poot.codegen.emitters import emit
+from poot.codegen.gen.lower import lower
+from poot.codegen.gen.lowered import Lowered
+from poot.codegen.stored import decode, encode
+from poot.errors import BackendUnavailable, BindError, FormatError
+from poot.ir.graph import Graph
+from poot.knobs import knobs
+from poot.limits import PROFILES, DeviceLimits
+from poot.passes.pipeline import PIPELINE, Pass, PassReport, run_pipeline
+from poot.planner.key import GENERATOR_VERSION
+from poot.planner.make import make_plan
+from poot.planner.request import Request
+from poot.planner.schedules import choose
+from poot.program import Compiled, CompiledEntry
+from poot.report import explain, stage_text
+from poot.runner import DeviceRunner, OracleRunner, upload_shared
+from poot.session import Session, bind_weights
+
+LOG = logging.getLogger("poot")
+Progress = Callable[[str, int, int], None]
+
+
+def _no_progress(stage: str, done: int, total: int) -> None:
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What a program is compiled for: limits, and the device where there is one."""
+
+    name: str
+    limits: DeviceLimits
+    device: Device | None
+
+
+def resolve_target(target: str | DeviceLimits) -> Target:
+    """A device by name ("vulkan", "wgpu:1", "auto"), a limits profile by name, or limits as they are."""
+    if isinstance(target, DeviceLimits):
+        return Target(target.name, target, None)
+    if target in PROFILES:
+        return Target(target, PROFILES[target], None)
+    device = open_device(target)
+    return Target(target, device.limits, device)
+
+
+def _request_key(request: Request, limits: DeviceLimits) -> str:
+    text = f"{GENERATOR_VERSION}\n{limits}\n{request}"
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _lower_all(
+    requests: list[Request], limits: DeviceLimits, cache: DiskCache | None, progress: Progress
+) -> tuple[dict[Request, Lowered], dict[Request, tuple[str, ...]], tuple[Code, ...]]:
+    lowered: dict[Request, Lowered] = {}
+    keys: dict[Request, tuple[str, ...]] = {}
+    codes: dict[str, Code] = {}
+    for n, request in enumerate(requests):
+        progress("kernels", n, len(requests))
+        low, made = _lower_one(request, limits, cache)
+        lowered[request] = low
+        keys[request] = tuple(c.key for c in made)
+        codes.update({c.key: c for c in made})
+    progress("kernels", len(requests), len(requests))
+    return lowered, keys, tuple(codes.values())
+
+
+def _lower_one(request: Request, limits: DeviceLimits, cache: DiskCache | None) -> tuple[Lowered, tuple[Code, ...]]:
+    key = _request_key(request, limits) if cache is not None else ""
+    stored = cache.get(key) if cache is not None else None
+    if stored is not None:
+        try:
+            return decode(stored)
+        except FormatError as e:
+            LOG.warning("a cache entry was not used: %s", e.message)
+    low = lower(request, limits)
+    codes = tuple(emit(call.kernel, limits) for call in low.calls)
+    if cache is not None:
+        cache.put(key, encode(low, codes))
+    return low, codes
+
+
+class Program(Compiled):
+    """A compiled program: immutable, shared by any number of sessions."""
+
+    __slots__ = ()
+
+    def bind(self, weights: Mapping[str, object] | None = None, *, allow_nonfinite: bool = False) -> Session:
+        """A session: device memory with the weights in it, State at zero.
+
+        `weights` by input name, of exactly the declared dtype and shape. Raises BindError on a missing, unknown,
+        ill-typed or (unless allowed) non-finite one, and BackendUnavailable where the program was compiled from a
+        profile. What was bound is copied: changing an array later changes nothing."""
+        graphs = {name: e.source if self._is_oracle else e.final for name, e in self.entries.items()}
+        arrays = bind_weights(graphs, weights or {}, allow_nonfinite)
+        if self._is_oracle:
+            return Session(self, OracleRunner(graphs, arrays), graphs)
+        if self.device is None:
+            raise BackendUnavailable(
+                f"this program was compiled for the profile {self.target!r}, without a device; "
+                "compile it for one of poot.devices() to run it"
+            )
+        loaded = self.device.load(self.codes)
+        shared = upload_shared(self, self.device, graphs, arrays)
+        return Session(self, DeviceRunner(self, self.device, loaded, shared, graphs), graphs)
+
+    @property
+    def _is_oracle(self) -> bool:
+        return self.limits.target == "oracle"
+
+    def explain(self) -> str:
+        """What was fused into what, what declined and why, with source lines; schedules; kernels; memory."""
+        return explain(self)
+
+    def text(self, stage: str, entry: str | None = None) -> str:
+        """One stage as text: "trace", a pass's name, "final", "plan", or "kernels". Raises BindError with the list."""
+        return stage_text(self, stage, entry)
+
+
+def compile(
+    graphs: Graph | Mapping[str, Graph],
+    target: str | DeviceLimits = "auto",
+    *,
+    passes: tuple[Pass, ...] = PIPELINE,
+    assume_hidden: bool = False,
+    memory_budget: int | None = None,
+    cache: bool = True,
+    progress: Progress = _no_progress,
+) -> Program:
+    """Compiles entry points for a device, or for a limits profile without one.
+
+    `passes=()` runs the primitives as they were written. `memory_budget` in bytes. Raises PlanError where entry points
+    disagree, a CapabilityError with its numbers where the device can't, BackendUnavailable where it isn't there."""
+    named = {"main": graphs} if isinstance(graphs, Graph) else dict(graphs)
+    where = resolve_target(target)
+    seconds: dict[str, float] = {}
+    clock = time.perf_counter()
+    finals: dict[str, Graph] = {}
+    reports: dict[str, tuple[PassReport, ...]] = {}
+    is_oracle = where.limits.target == "oracle"
+    for n, (name, graph) in enumerate(named.items()):
+        progress("passes", n, len(named))
+        finals[name], reports[name] = run_pipeline(
+            graph, where.limits, () if is_oracle else passes, assume_hidden=assume_hidden
+        )
+    seconds["passes"] = time.perf_counter() - clock
+    clock = time.perf_counter()
+    options = f"passes={[p.name for p in passes]} assume_hidden={assume_hidden}"
+    plan = make_plan(finals, choose, where.limits, memory_budget=memory_budget, options=options)
+    seconds["plan"] = time.perf_counter() - clock
+    clock = time.perf_counter()
+    requests = [] if is_oracle else list(dict.fromkeys(s.request for e in plan.entries for s in e.steps))
+    disk = DiskCache(knobs().cache_dir) if cache else None
+    lowered, keys, codes = _lower_all(requests, where.limits, disk, progress)
+    seconds["kernels"] = time.perf_counter() - clock
+    by_name = {e.name: e for e in plan.entries}
+    entries = {n: CompiledEntry(g, finals[n], reports[n], by_name[n]) for n, g in named.items()}
+    return Program(entries, plan, lowered, keys, codes, where.device, where.name, seconds)

@@ -1,0 +1,28 @@
+"""Which emitter spells a kernel for which target: one row each."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+
+from poot.codegen.code import Code
+from poot.codegen.kir.nodes import Kernel
+from poot.codegen.kir.text import show
+from poot.codegen.spirv.emit import emit_spirv
+from poot.errors import CapabilityError
+from poot.limits import DeviceLimits
+
+# target -> (kernel, limits) -> (binary for the driver, text for people)
+EMITTERS: dict[str, Callable[[Kernel, DeviceLimits], tuple[bytes, str]]] = {
+    "spirv": emit_spirv,
+}
+
+
+def emit(kernel: Kernel, limits: DeviceLimits) -> Code:
+    """The kernel's code for the device. Raises CapabilityError for a target without an emitter, or DtypeLowering."""
+    row = EMITTERS.get(limits.target)
+    if row is None:
+        raise CapabilityError(f"no emitter writes {limits.target!r} yet; emitters: {', '.join(sorted(EMITTERS))}")
+    binary, text = row(kernel, limits)
+    key = hashlib.sha256(f"{limits.target}\n{limits.arch}\n{show(kernel)}".encode()).hexdigest()
+    return Code(kernel.name, limits.target, binary, text, key, kernel)

@@ -1,0 +1,71 @@
+"""Lowered steps as bytes for the disk cache, and back: a JSON head and the kernels' binaries.
+
+A stored kernel keeps its signature (parameters, immediates, workgroup memory, threads) and its code, not its body.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, replace
+from typing import cast
+
+from poot.codegen.code import Code
+from poot.codegen.gen.lowered import KernelCall, Lowered
+from poot.codegen.kir.nodes import Blob, Imm, Kernel, Param, Shared
+from poot.errors import FormatError
+
+
+def _signature(kernel: Kernel) -> dict[str, object]:
+    return asdict(replace(kernel, body=()))
+
+
+def _kernel(data: dict[str, object]) -> Kernel:
+    def rows(name: str) -> list[dict[str, object]]:
+        return cast("list[dict[str, object]]", data[name])
+
+    return Kernel(
+        str(data["name"]),
+        tuple(Param(**cast("dict[str, str]", p)) for p in rows("params")),  # pyright: ignore[reportArgumentType] - JSON
+        tuple(Imm(**cast("dict[str, str]", p)) for p in rows("imms")),
+        tuple(Blob(**cast("dict[str, str]", p)) for p in rows("blobs")),  # pyright: ignore[reportArgumentType] - JSON
+        tuple(Shared(**cast("dict[str, str]", p)) for p in rows("shared")),  # pyright: ignore[reportArgumentType] - JSON
+        int(cast("int", data["threads"])),
+        cast("int | None", data["subgroup"]),
+        (),
+    )
+
+
+def encode(lowered: Lowered, codes: tuple[Code, ...]) -> bytes:
+    """One step's calls with the code of each."""
+    calls = [
+        {"kernel": _signature(c.kernel), "grid": c.grid, "args": c.args, "imms": c.imms,
+         "name": k.name, "target": k.target, "key": k.key, "binary": len(k.binary), "text": len(k.text.encode())}
+        for c, k in zip(lowered.calls, codes, strict=True)
+    ]  # fmt: skip
+    head = json.dumps(calls).encode()
+    body = b"".join(k.binary + k.text.encode() for k in codes)
+    return len(head).to_bytes(8, "little") + head + body
+
+
+def decode(data: bytes) -> tuple[Lowered, tuple[Code, ...]]:
+    """What `encode` wrote. Raises FormatError on anything else."""
+    try:
+        size = int.from_bytes(data[:8], "little")
+        calls = cast("list[dict[str, object]]", json.loads(data[8 : 8 + size]))
+        at = 8 + size
+        out: list[KernelCall] = []
+        codes: list[Code] = []
+        for call in calls:
+            kernel = _kernel(cast("dict[str, object]", call["kernel"]))
+            n, m = int(cast("int", call["binary"])), int(cast("int", call["text"]))
+            binary, text = data[at : at + n], data[at + n : at + n + m].decode()
+            at += n + m
+            grid = cast("tuple[int, int, int]", tuple(cast("list[int]", call["grid"])))
+            args = tuple((str(a), int(b)) for a, b in cast("list[tuple[str, int]]", call["args"]))
+            out.append(KernelCall(kernel, grid, args, tuple(cast("list[float]", call["imms"]))))
+            codes.append(Code(str(call["name"]), str(call["target"]), binary, text, str(call["key"]), kernel))
+    except (KeyError, TypeError, ValueError, UnicodeDecodeError) as e:
+        raise FormatError(f"a cache entry is not a stored step: {e}") from e
+    if at != len(data):
+        raise FormatError(f"a cache entry has {len(data)} bytes and its head accounts for {at}")
+    return Lowered(tuple(out)), tuple(codes)
