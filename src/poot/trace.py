@@ -18,9 +18,9 @@ import numpy as np
 from poot.errors import TraceError
 from poot.ir.dtypes import DTYPES, is_integer
 from poot.ir.graph import Const, Graph, Slot, State, Storage, TensorType, Var, Weight
+from poot.ir.ranges import bounds, input_interval
 from poot.ir.tree import Tree, flatten, join, unflatten
 from poot.ops.array import Array
-from poot.ops.bounds import fit
 from poot.ops.record import Recorder, device_bytes, recording, refuse
 
 _KIND_RANK = {"pos": (0, 1), "tokens": (1, 2), "slot_map": (2,), "write_map": (1,)}
@@ -82,7 +82,8 @@ def slot(
             type=type_,
             range=range,
         )
-    if fit(dtype, lo, hi - 1) is None and DTYPES[dtype].nbytes == 4:
+    least, most = bounds(type_)
+    if lo < least or hi - 1 > most:
         refuse("slot", f"a range that {dtype} holds", error=TraceError, range=range)
     return Spec(type_, Slot(kind, (lo, hi)))
 
@@ -148,20 +149,10 @@ def _inputs(recorder: Recorder, name: str, spec: object) -> tuple[object, list[t
         if not isinstance(leaf, Spec):
             refuse("trace", "a spec for each leaf", _REMEDY, TraceError, name=path, got=repr(leaf))
         var = recorder.builder.input(leaf.type, path, leaf.storage)
-        arrays.append(Array(recorder, var, _declared(leaf)))
+        arrays.append(Array(recorder, var, input_interval(recorder.builder.inputs[-1])))
         if isinstance(leaf.storage, State):
             states.append((path, arrays[-1]))
     return unflatten(tree, arrays), states
-
-
-def _declared(spec: Spec) -> tuple[int, int] | None:
-    storage = spec.storage
-    if isinstance(storage, Slot) and storage.range is not None:
-        return fit(spec.type.dtype, storage.range[0], storage.range[1] - 1)
-    if isinstance(storage, Const) and is_integer(spec.type.dtype) and spec.type.elems:
-        numbers = np.frombuffer(storage.data, DTYPES[spec.type.dtype].numpy)
-        return fit(spec.type.dtype, int(numbers.min()), int(numbers.max()))
-    return None
 
 
 def _call(fn: Callable[..., object], values: dict[str, object]) -> object:
@@ -182,21 +173,23 @@ def _call(fn: Callable[..., object], values: dict[str, object]) -> object:
     return fn(*positional, **keywords)
 
 
-def _name(value: object) -> str:
-    return type(value).__name__
+def _parts(value: object) -> tuple[object, ...]:
+    """The elements of a tuple or a list; none of anything else."""
+    is_sequence = isinstance(value, (tuple, list))
+    return tuple(cast("tuple[object, ...]", value)) if is_sequence else ()
 
 
 def _pair(result: object, held: list[tuple[str, str, Array]]) -> tuple[object, object]:
-    parts = cast("tuple[object, ...]", result if isinstance(result, tuple) else ())
+    parts = _parts(result)
     if len(parts) == 2:
-        return parts
+        return parts[0], parts[1]
     names = ", ".join(path for _, path, _ in held[:4]) + (", ..." if len(held) > 4 else "")
     refuse(
         "trace",
         "(outputs, states) returned by a function with State arguments",
         f"Return the new {names} as the second value",
         TraceError,
-        got=_name(result),
+        got=type(result).__name__,
     )
 
 
@@ -241,7 +234,7 @@ def _named_states(returned: object, arguments: list[str]) -> list[tuple[str, obj
         return flatten(returned, arguments[0], (Array,))[0]
     if isinstance(returned, Mapping):
         return flatten(dict(cast("Mapping[str, object]", returned)), "", (Array,))[0]
-    parts = cast("tuple[object, ...]", returned if isinstance(returned, (tuple, list)) else ())
+    parts = _parts(returned)
     if len(parts) == len(arguments):
         pairs = zip(arguments, parts, strict=True)
         return [leaf for name, part in pairs for leaf in flatten(part, name, (Array,))[0]]
@@ -250,7 +243,7 @@ def _named_states(returned: object, arguments: list[str]) -> list[tuple[str, obj
         "trace",
         f"states as a tuple or a dict of {wanted}",
         error=TraceError,
-        got=_name(returned),
+        got=type(returned).__name__,
     )
 
 

@@ -15,8 +15,7 @@ import numpy as np
 from poot.errors import TraceError
 from poot.ir.dtypes import DTYPES
 from poot.ir.graph import TensorType, Var
-from poot.ops import bounds
-from poot.ops.bounds import Bounds
+from poot.ir.ranges import Known, input_interval, transfer
 from poot.ops.indexing import select
 from poot.ops.operators import Operators
 from poot.ops.record import Recorder, current, here, refuse
@@ -30,15 +29,15 @@ Axes: TypeAlias = int | Sequence[int] | None
 class Array(Operators):
     """A value of a trace: `shape` and `dtype` are known, its elements are not.
 
-    `bounds` is (least, largest) of an integer value where that is proved, both included.
+    `interval` is what `ir.ranges` proves of an integer value.
     """
 
-    __slots__ = ("bounds", "recorder", "var")
+    __slots__ = ("interval", "recorder", "var")
 
-    def __init__(self, recorder: Recorder, var: Var, proved: Bounds = None) -> None:
+    def __init__(self, recorder: Recorder, var: Var, interval: Known = None) -> None:
         self.recorder = recorder
         self.var = var
-        self.bounds = proved
+        self.interval = interval
 
     @property
     def type(self) -> TensorType:
@@ -164,9 +163,7 @@ def emit_many(
     if not own.is_open:
         refuse(op, "a trace in progress", "A traced value can't leave its trace", TraceError)
     outs = own.builder.emit(op, *(x.var for x in ins), loc=here(), **attrs)
-    types = [v.type for v in outs]
-    first = ins[0].var.type if ins else types[0]
-    proved = bounds.after(op, attrs, [x.bounds for x in ins], first, types)
+    proved = transfer(own.builder.eqns[-1], [x.interval for x in ins])
     return tuple(Array(own, v, b) for v, b in zip(outs, proved, strict=True))
 
 
@@ -184,7 +181,8 @@ def as_array(value: object, recorder: Recorder, dtype: str | None, op: str) -> A
     if isinstance(value, (np.ndarray, np.generic)):
         known = cast("np.ndarray", value)
         if known.ndim > 0:
-            return Array(recorder, recorder.const_array(known, op), bounds.of_numbers(known))
+            entry = recorder.const_array(known, op)
+            return Array(recorder, entry.var, input_interval(entry))
         value = cast("object", known.item())
     if not isinstance(value, (bool, int, float)):
         refuse(
@@ -305,6 +303,8 @@ def take(x: Array, index: Operand, axis: int = 0, mode: str | None = None) -> Ar
     where neither holds."""
     axis = normal_axis("take", axis, x.ndim)
     at = as_array(index, x.recorder, "i32", "take")
+    if x.shape[axis] == 0:
+        refuse("take", "an axis with elements", x=x.type, axis=axis)
     prove("take", at, 0, x.shape[axis] - 1, mode)
     return emit("gather", x, at, axis=axis)
 
@@ -313,14 +313,16 @@ def prove(op: str, index: Array, lo: int, hi: int, mode: str | None) -> None:
     """Checks that lo <= index <= hi is proved, or that the caller wrote mode="clamp"."""
     if mode not in (None, "clamp"):
         refuse(op, 'mode None or "clamp"', mode=mode)
-    held = index.bounds
-    if mode == "clamp" or index.size == 0 or (held and lo <= held[0] and held[1] <= hi):
+    if index.dtype != "i32":
+        refuse(op, "an i32 index", "Write .astype('i32')", index=index.type)
+    held = index.interval
+    if mode == "clamp" or index.size == 0 or (held and held.within(lo, hi)):
         return
     remedy = (
         f"Declare range=({lo}, {hi + 1}) on its slot, bound it with ops.clip or ops.index_guard, "
         'or write mode="clamp"'
     )
-    proved = f"{held[0]}..{held[1]}" if held else "nothing"
+    proved = f"{held.lo}..{held.hi}" if held else "nothing"
     refuse(op, f"an index proved in {lo}..{hi}", remedy, index=index.type, proved=proved)
 
 
@@ -347,6 +349,10 @@ def true_divide(a: object, b: object) -> Array:
     return binary("div", x, y)
 
 
+def _not_negative(*values: Array) -> bool:
+    return all(x.interval is not None and x.interval.lo >= 0 for x in values)
+
+
 def floor_divide(a: object, b: object) -> Array:
     """a // b rounded down, as in numpy; an integer over 0 gives 0. Where both are proved not
     negative that is the `div` op alone."""
@@ -354,7 +360,7 @@ def floor_divide(a: object, b: object) -> Array:
     quotient = binary("div", x, y)
     if DTYPES[x.dtype].kind == "float":
         return emit("floor", quotient)
-    if x.dtype == "u32" or (x.bounds and y.bounds and x.bounds[0] >= 0 and y.bounds[0] >= 0):
+    if x.dtype == "u32" or (_not_negative(x, y)):
         return quotient
     inexact = (emit("rem", x, y) != 0) & ((x < 0) != (y < 0))
     return emit("select", *operands("//", inexact, quotient - 1, quotient))
@@ -365,7 +371,7 @@ def modulo(a: object, b: object) -> Array:
     negative that is the `rem` op alone."""
     x, y = operands("%", a, b)
     rest = binary("rem", x, y)
-    if x.dtype == "u32" or (x.bounds and y.bounds and x.bounds[0] >= 0 and y.bounds[0] >= 0):
+    if x.dtype == "u32" or (_not_negative(x, y)):
         return rest
     astray = (rest != 0) & ((rest < 0) != (y < 0))
     return emit("select", astray, rest + y, rest)

@@ -19,7 +19,7 @@ import numpy as np
 from poot.errors import PootError, TraceError, TypeRuleError
 from poot.ir.build import Builder
 from poot.ir.dtypes import DTYPES, dtype_of
-from poot.ir.graph import Const, TensorType, Var
+from poot.ir.graph import Const, Input, TensorType
 
 _POOT = str(Path(__file__).parent.parent) + os.sep
 _MODELS = _POOT + "llm" + os.sep
@@ -53,12 +53,12 @@ class Recorder:
     that an array used twice is one Const; an array's bytes are read at its first use."""
 
     builder: Builder = field(default_factory=Builder)
-    consts: dict[int, tuple[np.ndarray, Var]] = field(
-        default_factory=dict[int, "tuple[np.ndarray, Var]"]
+    consts: dict[int, tuple[np.ndarray, Input]] = field(
+        default_factory=dict[int, "tuple[np.ndarray, Input]"]
     )
     is_open: bool = True
 
-    def const_array(self, array: np.ndarray, op: str) -> Var:
+    def const_array(self, array: np.ndarray, op: str) -> Input:
         """The Const input that holds `array`. int64 that fits i32 becomes i32; no other dtype
         changes. Raises TypeRuleError on a dtype that poot has not."""
         held = self.consts.get(id(array))
@@ -66,9 +66,10 @@ class Recorder:
             return held[1]
         dtype, data = device_bytes(array, op)
         type_ = TensorType(dtype, array.shape)
-        var = self.builder.input(type_, f"const.{len(self.consts)}", Const(data))
-        self.consts[id(array)] = (array, var)
-        return var
+        self.builder.input(type_, f"const#{len(self.consts)}", Const(data))
+        entry = self.builder.inputs[-1]
+        self.consts[id(array)] = (array, entry)
+        return entry
 
 
 def device_bytes(array: np.ndarray, op: str) -> tuple[str, bytes]:

@@ -83,9 +83,9 @@ def iota(*, shape: tuple[int, ...], axis: int, dtype: str) -> TensorType:
 
 
 @op("const", ins=0, attrs=("shape", "dtype", "value"))
-def const(*, shape: tuple[int, ...], dtype: str, value: object) -> TensorType:
+def const(*, shape: tuple[int, ...], dtype: str, value: float | int | bool) -> TensorType:
     """One number, known at trace time, in every element. Arrays are Const inputs."""
     need(dtype in DTYPES, "a known dtype", dtype=dtype)
-    fits = isinstance(value, {"float": (int, float), "bool": bool}.get(DTYPES[dtype].kind, int))
-    need(fits, "a value of its dtype", dtype=dtype, value=value)
+    allowed = {"float": (int, float), "bool": (bool,)}.get(DTYPES[dtype].kind, (int,))
+    need(type(value) in allowed, "a value of its dtype", dtype=dtype, value=value)
     return TensorType(dtype, shape)
