@@ -14,7 +14,12 @@ from poot.ir.rules.elementwise import broadcast_shapes
 @op("reshape", ins=1, attrs=("shape",))
 def reshape(x: TensorType, *, shape: tuple[int, ...]) -> TensorType:
     """The same elements in row-major order under another shape."""
-    need(math.prod(shape) == x.elems and min(shape, default=0) >= 0, "as many elements", x=x, shape=shape)
+    need(
+        math.prod(shape) == x.elems and min(shape, default=0) >= 0,
+        "as many elements",
+        x=x,
+        shape=shape,
+    )
     return TensorType(x.dtype, shape)
 
 
@@ -38,8 +43,15 @@ def slice_(
     x: TensorType, *, start: tuple[int, ...], stop: tuple[int, ...], step: tuple[int, ...]
 ) -> TensorType:
     """x[start:stop:step] on every axis; 0 <= start <= stop <= extent, step > 0."""
-    need(len(start) == len(stop) == len(step) == len(x.shape), "bounds for every axis", x=x, start=start)
-    ok = all(0 <= a <= b <= n and s > 0 for a, b, s, n in zip(start, stop, step, x.shape, strict=True))
+    need(
+        len(start) == len(stop) == len(step) == len(x.shape),
+        "bounds for every axis",
+        x=x,
+        start=start,
+    )
+    ok = all(
+        0 <= a <= b <= n and s > 0 for a, b, s, n in zip(start, stop, step, x.shape, strict=True)
+    )
     need(ok, "0 <= start <= stop <= extent and step > 0", x=x, start=start, stop=stop, step=step)
     shape = tuple(-(-(b - a) // s) for a, b, s in zip(start, stop, step, strict=True))
     return TensorType(x.dtype, shape)
@@ -61,7 +73,11 @@ def concat(*xs: TensorType, axis: int) -> TensorType:
 @op("iota", ins=0, attrs=("shape", "axis", "dtype"))
 def iota(*, shape: tuple[int, ...], axis: int, dtype: str) -> TensorType:
     """Each element is its index along axis, exact."""
-    need(dtype in DTYPES and is_integer(dtype) and DTYPES[dtype].nbytes == 4, "i32 or u32", dtype=dtype)
+    need(
+        dtype in DTYPES and is_integer(dtype) and DTYPES[dtype].nbytes == 4,
+        "i32 or u32",
+        dtype=dtype,
+    )
     need(0 <= axis < len(shape), "an axis of shape", axis=axis, shape=shape)
     return TensorType(dtype, shape)
 
@@ -70,6 +86,6 @@ def iota(*, shape: tuple[int, ...], axis: int, dtype: str) -> TensorType:
 def const(*, shape: tuple[int, ...], dtype: str, value: float | int | bool) -> TensorType:
     """One number, known at trace time, in every element. Arrays are Const inputs."""
     need(dtype in DTYPES, "a known dtype", dtype=dtype)
-    types = {"float": (int, float), "bool": (bool,)}.get(DTYPES[dtype].kind, (int,))
-    need(type(value) in types, "a value of its dtype", dtype=dtype, value=value)
+    allowed = {"float": (int, float), "bool": (bool,)}.get(DTYPES[dtype].kind, (int,))
+    need(type(value) in allowed, "a value of its dtype", dtype=dtype, value=value)
     return TensorType(dtype, shape)
