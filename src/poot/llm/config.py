@@ -30,9 +30,9 @@ _NEUTRAL: dict[str, tuple[object, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class LlamaConfig:
-    """The numbers of a Llama model. Widths count elements: a layer reads and writes rows of `width`,
-    q has `heads * head_dim` of them, k and v `kv_heads * head_dim`. RoPE turns the first `rope_dim`
-    of each head. `tied`: the logits are taken with the token embedding."""
+    """The numbers of a Llama model. Widths count elements: a layer reads and writes rows of
+    `width`, q has `heads * head_dim` of them, k and v `kv_heads * head_dim`. RoPE turns the first
+    `rope_dim` of each head. `tied`: the logits are taken with the token embedding."""
 
     layers: int
     width: int

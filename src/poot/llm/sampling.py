@@ -52,7 +52,8 @@ def sample(logits: NDArray[np.float32], how: Sampling, step: int) -> int:
         raise ValidationError(f"step {step}: every logit is -inf, so there is no token to choose")
     if how.temperature == 0:
         return greedy
-    scores = (logits.astype(np.float64) - float(logits[greedy])) / how.temperature
+    with np.errstate(over="ignore"):
+        scores = (logits.astype(np.float64) - float(logits[greedy])) / how.temperature
     kept = _kept(scores, how)
     # Gumbel's trick: the largest of score + noise is a draw from the softmax of the scores.
     noise = -np.log(-np.log(uniform(how.seed, step, len(logits))))
