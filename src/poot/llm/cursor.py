@@ -7,23 +7,21 @@ A read that would pass the file's end, a length past its limit, or text that is 
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 
 from poot.errors import FormatError
 
 _U64 = struct.Struct("<Q")
 
 
-@dataclass(slots=True)
 class Cursor:
-    """A place in `data`, moved only by reads that fit. `name` is the file's, for messages.
+    """A place `at` in `data`, moved only by reads that fit. `name` is the file's, for messages."""
 
-    Not frozen: reading is what moves it, and it lives for one parse.
-    """
+    __slots__ = ("at", "data", "name")
 
-    data: memoryview
-    name: str
-    at: int = 0
+    def __init__(self, data: memoryview, name: str) -> None:
+        self.data = data
+        self.name = name
+        self.at = 0
 
     @property
     def left(self) -> int:
