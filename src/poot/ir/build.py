@@ -44,11 +44,13 @@ class Builder:
     inputs: list[Input] = field(default_factory=list[Input])
     eqns: list[Eqn] = field(default_factory=list[Eqn])
     validations: list[Var] = field(default_factory=list[Var])
+    names: set[str] = field(default_factory=set[str])
 
     def input(self, type: TensorType, name: str, storage: Storage) -> Var:
         """A new input. Raises TypeRuleError on a name that is taken."""
-        if any(i.name == name for i in self.inputs):
+        if name in self.names:
             raise TypeRuleError(f"there is an input {name!r} already")
+        self.names.add(name)
         var = Var(self.next_id, type)
         self.next_id += 1
         self.inputs.append(Input(var, name, storage))

@@ -86,6 +86,6 @@ def iota(*, shape: tuple[int, ...], axis: int, dtype: str) -> TensorType:
 def const(*, shape: tuple[int, ...], dtype: str, value: float | int | bool) -> TensorType:
     """One number, known at trace time, in every element. Arrays are Const inputs."""
     need(dtype in DTYPES, "a known dtype", dtype=dtype)
-    types = {"float": (int, float), "bool": (bool,)}.get(DTYPES[dtype].kind, (int,))
-    need(type(value) in types, "a value of its dtype", dtype=dtype, value=value)
+    allowed = {"float": (int, float), "bool": (bool,)}.get(DTYPES[dtype].kind, (int,))
+    need(type(value) in allowed, "a value of its dtype", dtype=dtype, value=value)
     return TensorType(dtype, shape)
