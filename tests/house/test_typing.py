@@ -13,9 +13,15 @@ from tests.support.sources import ROOT, Source, functions, sources
 IGNORE = re.compile(r"#\s*(type:\s*ignore|pyright:)")
 WITH_REASON = re.compile(r"#\s*pyright:\s*ignore\[[A-Za-z, ]+\] - \S")
 LOOSE = "# pyright: basic"
+# Files that cast many times for one reason.
+CASTS = {
+    "src/poot/codegen/stored.py": "JSON is typed as it is read",
+}
 # Dataclasses that are not frozen, each with its reason.
 MUTABLE = {
     "poot.ir.build.Builder": "collects a graph before it is frozen",
+    "poot.planner.entry.Homes": "collects where each value lives before a plan is frozen",
+    "poot.planner.residents.Spaces": "grows as places are handed out",
 }
 
 
@@ -44,15 +50,14 @@ def silenced(source: Source) -> list[str]:
 
 
 def bare_casts(source: Source) -> list[str]:
-    """Calls of typing.cast on a line that gives no reason."""
-    return [
-        f"{source.path}:{node.lineno}"
-        for node in ast.walk(source.tree)
-        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "cast"
-        if "#" not in source.lines[(node.end_lineno or node.lineno) - 1]
-        and isinstance(node.args[0], ast.Constant | ast.Subscript | ast.Name)
-        and "from typing import" in source.text
-    ]
+    """Calls of typing.cast that give no reason on their lines."""
+    bad: list[str] = []
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "cast":
+            lines = source.lines[node.lineno - 1 : node.end_lineno]
+            if not any("#" in line for line in lines):
+                bad.append(f"{source.path}:{node.lineno}")
+    return bad
 
 
 def loose_dataclasses(source: Source) -> list[str]:
@@ -88,7 +93,8 @@ def test_a_silenced_line_names_the_rule_and_the_reason():
 
 
 def test_a_cast_gives_its_reason_on_its_line():
-    assert [row for s in sources("src") for row in bare_casts(s)] == []
+    files = [s for s in sources("src") if s.path not in CASTS]
+    assert [row for s in files for row in bare_casts(s)] == []
 
 
 def test_dataclasses_are_frozen_and_have_slots():
