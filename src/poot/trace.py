@@ -123,7 +123,7 @@ def trace(fn: Callable[..., object], specs: tuple[object, ...] | Mapping[str, ob
 def _by_name(fn: Callable[..., object], specs: object) -> dict[str, object]:
     """Specs by parameter name, in the order of the parameters."""
     name = getattr(fn, "__name__", repr(fn))
-    given = cast("tuple[object, ...] | Mapping[str, object]", specs)
+    given = cast("tuple[object, ...] | Mapping[str, object]", specs)  # refused below if it isn't
     if not isinstance(specs, (tuple, Mapping)) or hasattr(given, "_fields"):
         refuse(
             "trace",
@@ -165,7 +165,7 @@ def _call(fn: Callable[..., object], values: dict[str, object]) -> object:
         if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
             positional.extend(cast("tuple[object, ...]", value))
         elif parameter.kind is inspect.Parameter.VAR_KEYWORD:
-            keywords.update(cast("dict[str, object]", value))
+            keywords.update(cast("dict[str, object]", value))  # what ** gathers
         elif parameter.kind is inspect.Parameter.KEYWORD_ONLY:
             keywords[name] = value
         else:
@@ -233,7 +233,8 @@ def _named_states(returned: object, arguments: list[str]) -> list[tuple[str, obj
     if len(arguments) == 1:
         return flatten(returned, arguments[0], (Array,))[0]
     if isinstance(returned, Mapping):
-        return flatten(dict(cast("Mapping[str, object]", returned)), "", (Array,))[0]
+        named = cast("Mapping[str, object]", returned)  # flatten refuses other keys
+        return flatten(dict(named), "", (Array,))[0]
     parts = _parts(returned)
     if len(parts) == len(arguments):
         pairs = zip(arguments, parts, strict=True)

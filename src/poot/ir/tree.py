@@ -52,7 +52,8 @@ def _parts(value: object) -> tuple[str, tuple[str | int, ...], tuple[object, ...
         return "dict", tuple(keys), tuple(items.values())
     if isinstance(value, tuple):
         children = cast("tuple[object, ...]", value)
-        fields = cast("tuple[str, ...] | None", getattr(type(children), "_fields", None))
+        names = getattr(type(children), "_fields", None)
+        fields = cast("tuple[str, ...] | None", names)  # namedtuple's own
         if fields is not None:
             return "named", fields, children
         return "tuple", tuple(range(len(children))), children

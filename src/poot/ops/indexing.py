@@ -77,7 +77,7 @@ def _cut(part: object, axis: int, extent: int) -> _Cut:
     if not _is_int(part):
         rule = "an index known at trace time or an i32 array"
         refuse("indexing", rule, _REMEDY, index=part, axis=axis)
-    at = int(cast("int", part))
+    at = int(cast("int", part))  # _is_int said so
     if not -extent <= at < extent:
         refuse("indexing", "an index inside its axis", index=at, axis=axis, extent=extent)
     return _Cut(at % extent, at % extent + 1, 1, False, None)
