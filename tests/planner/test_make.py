@@ -174,7 +174,7 @@ def test_a_budget_that_is_too_small_says_what_takes_the_memory():
 
 
 def test_a_value_over_the_binding_limit_is_refused_with_both_numbers():
-    with pytest.raises(BindingLimit, match="16384 bytes.*at most 4096"):
+    with pytest.raises(BindingLimit, match=r"16384 bytes.*at most 4096"):
         plan_text(main=layers(1), limits=small(binding_nbytes=4096))
 
 
