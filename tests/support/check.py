@@ -17,7 +17,7 @@ Rewrite = Callable[[Graph], Graph]
 
 
 def check_pass(rewrite: Rewrite, before: str, after: str, *, within: float | None = None) -> None:
-    """Asserts that rewrite turns one text into the other, ids renumbered, and `check_kept` of it."""
+    """Asserts that rewrite turns one text into the other, ids renumbered, and `check_kept`."""
     given, want = parse(before), parse(after)
     got = rewrite(given)
     assert show(renumber(got)) == show(renumber(want))
@@ -25,9 +25,9 @@ def check_pass(rewrite: Rewrite, before: str, after: str, *, within: float | Non
 
 
 def check_kept(rewrite: Rewrite, graph: Graph, *, within: float | None = None) -> None:
-    """Asserts of rewrite(graph): it verifies; twice changes nothing; its text is all of it; it means
-    the same, bit for bit, on inputs with and without edges. A pass that reassociates floats gives
-    `within`: then the two are compared in f64, to that fraction of the largest value."""
+    """Asserts of rewrite(graph): it verifies; twice changes nothing; its text is all of it; it
+    means the same, bit for bit, on inputs with and without edges. A pass that reassociates floats
+    gives `within`: then the two are compared in f64, to that fraction of the largest value."""
     got = rewrite(graph)
     verify(got)
     assert show(renumber(rewrite(got))) == show(renumber(got))

@@ -385,8 +385,8 @@ def draw_array(
     *,
     edges: bool = False,
 ) -> np.ndarray:
-    """Normal floats, integers in limits (hi excluded) or near 0, random bools. With edges, one value
-    in four is an edge: NaN, infinities, extremes."""
+    """Normal floats, integers in limits (hi excluded) or near 0, random bools. With edges, one
+    value in four is an edge: NaN, infinities, extremes."""
     held = DTYPES[type.dtype].numpy
     if type.dtype == "bool":
         return rng.random(type.shape) < 0.5
