@@ -16,7 +16,7 @@ from poot.codegen.emitters import emit
 from poot.codegen.gen.lower import lower
 from poot.codegen.gen.lowered import Lowered
 from poot.codegen.stored import decode, encode
-from poot.errors import BackendUnavailable, BindError, FormatError
+from poot.errors import BackendUnavailable, FormatError
 from poot.ir.graph import Graph
 from poot.knobs import knobs
 from poot.limits import PROFILES, DeviceLimits
@@ -48,7 +48,8 @@ class Target:
 
 
 def resolve_target(target: str | DeviceLimits) -> Target:
-    """A device by name ("vulkan", "wgpu:1", "auto"), a limits profile by name, or limits as they are."""
+    """A device by name ("vulkan", "wgpu:1", "auto"), a limits profile by name, or limits as they
+    are."""
     if isinstance(target, DeviceLimits):
         return Target(target.name, target, None)
     if target in PROFILES:
@@ -78,7 +79,9 @@ def _lower_all(
     return lowered, keys, tuple(codes.values())
 
 
-def _lower_one(request: Request, limits: DeviceLimits, cache: DiskCache | None) -> tuple[Lowered, tuple[Code, ...]]:
+def _lower_one(
+    request: Request, limits: DeviceLimits, cache: DiskCache | None
+) -> tuple[Lowered, tuple[Code, ...]]:
     key = _request_key(request, limits) if cache is not None else ""
     stored = cache.get(key) if cache is not None else None
     if stored is not None:
@@ -98,13 +101,19 @@ class Program(Compiled):
 
     __slots__ = ()
 
-    def bind(self, weights: Mapping[str, object] | None = None, *, allow_nonfinite: bool = False) -> Session:
+    def bind(
+        self, weights: Mapping[str, object] | None = None, *, allow_nonfinite: bool = False
+    ) -> Session:
         """A session: device memory with the weights in it, State at zero.
 
-        `weights` by input name, of exactly the declared dtype and shape. Raises BindError on a missing, unknown,
-        ill-typed or (unless allowed) non-finite one, and BackendUnavailable where the program was compiled from a
+        `weights` by input name, of exactly the declared dtype and shape. Raises BindError on a
+        missing, unknown,
+        ill-typed or (unless allowed) non-finite one, and BackendUnavailable where the program was
+        compiled from a
         profile. What was bound is copied: changing an array later changes nothing."""
-        graphs = {name: e.source if self._is_oracle else e.final for name, e in self.entries.items()}
+        graphs = {
+            name: e.source if self._is_oracle else e.final for name, e in self.entries.items()
+        }
         arrays = bind_weights(graphs, weights or {}, allow_nonfinite)
         if self._is_oracle:
             return Session(self, OracleRunner(graphs, arrays), graphs)
@@ -122,11 +131,13 @@ class Program(Compiled):
         return self.limits.target == "oracle"
 
     def explain(self) -> str:
-        """What was fused into what, what declined and why, with source lines; schedules; kernels; memory."""
+        """What was fused into what, what declined and why, with source lines; schedules; kernels;
+        memory."""
         return explain(self)
 
     def text(self, stage: str, entry: str | None = None) -> str:
-        """One stage as text: "trace", a pass's name, "final", "plan", or "kernels". Raises BindError with the list."""
+        """One stage as text: "trace", a pass's name, "final", "plan", or "kernels". Raises
+        BindError with the list."""
         return stage_text(self, stage, entry)
 
 
@@ -142,8 +153,10 @@ def compile(
 ) -> Program:
     """Compiles entry points for a device, or for a limits profile without one.
 
-    `passes=()` runs the primitives as they were written. `memory_budget` in bytes. Raises PlanError where entry points
-    disagree, a CapabilityError with its numbers where the device can't, BackendUnavailable where it isn't there."""
+    `passes=()` runs the primitives as they were written. `memory_budget` in bytes. Raises PlanError
+    where entry points
+    disagree, a CapabilityError with its numbers where the device can't, BackendUnavailable where it
+    isn't there."""
     named = {"main": graphs} if isinstance(graphs, Graph) else dict(graphs)
     where = resolve_target(target)
     seconds: dict[str, float] = {}
@@ -162,7 +175,9 @@ def compile(
     plan = make_plan(finals, choose, where.limits, memory_budget=memory_budget, options=options)
     seconds["plan"] = time.perf_counter() - clock
     clock = time.perf_counter()
-    requests = [] if is_oracle else list(dict.fromkeys(s.request for e in plan.entries for s in e.steps))
+    requests = (
+        [] if is_oracle else list(dict.fromkeys(s.request for e in plan.entries for s in e.steps))
+    )
     disk = DiskCache(knobs().cache_dir) if cache else None
     lowered, keys, codes = _lower_all(requests, where.limits, disk, progress)
     seconds["kernels"] = time.perf_counter() - clock

@@ -1,6 +1,8 @@
-"""The disk cache: bytes under a sha256 key, safe for any number of processes and for a kill at any moment.
+"""The disk cache: bytes under a sha256 key, safe for any number of processes and for a kill at any
+moment.
 
-An entry is written to a file of its own and renamed into place; a reader takes it only if its length and digest are
+An entry is written to a file of its own and renamed into place; a reader takes it only if its
+length and digest are
 right, and removes it if they aren't. Nothing in it is executed or unpickled.
 """
 
@@ -18,7 +20,8 @@ _MAGIC = b"poot-cache-1\n"
 
 @dataclass(frozen=True, slots=True)
 class DiskCache:
-    """Entries below one directory. A directory that can't be written makes a cache that keeps nothing."""
+    """Entries below one directory. A directory that can't be written makes a cache that keeps
+    nothing."""
 
     root: Path
 

@@ -128,6 +128,10 @@ class KnobError(PootError):
     """An environment variable of poot's is unknown, or holds what it can't mean."""
 
 
+class RequestError(PootError):
+    """A generation can't be done as asked: capacity, sampling options, messages, text."""
+
+
 def need(claim: bool, what: str, *, error: type[PootError] = TypeRuleError, **seen: object) -> None:
     """Raise `error` unless `claim`: "needs {what}: name=value, ...". Values print by `str`."""
     if not claim:

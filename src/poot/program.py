@@ -1,4 +1,5 @@
-"""A compiled program as data: graphs before and after the passes, the plan, lowered steps and their code."""
+"""A compiled program as data: graphs before and after the passes, the plan, lowered steps and their
+code."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ from poot.planner.request import Request
 
 @dataclass(frozen=True, slots=True)
 class MemoryReport:
-    """Device memory a session of the program takes, in bytes, by space; `budget` is what the device has."""
+    """Device memory a session of the program takes, in bytes, by space; `budget` is what the device
+    has."""
 
     spaces: tuple[tuple[str, int], ...]
     budget: int
@@ -32,12 +34,15 @@ class MemoryReport:
     def __str__(self) -> str:
         rows = [f"{name:<12} {nbytes:>14,} bytes" for name, nbytes in self.spaces]
         verdict = "fits" if self.fits else "does not fit"
-        return "\n".join([*rows, f"{'in all':<12} {self.nbytes:>14,} bytes; {verdict} in {self.budget:,}"])
+        return "\n".join(
+            [*rows, f"{'in all':<12} {self.nbytes:>14,} bytes; {verdict} in {self.budget:,}"]
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class CompiledEntry:
-    """One entry point: the traced graph, the graph after the passes, what each pass did, and its plan."""
+    """One entry point: the traced graph, the graph after the passes, what each pass did, and its
+    plan."""
 
     source: Graph
     final: Graph
@@ -47,7 +52,8 @@ class CompiledEntry:
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """Entry points compiled for one device or profile. `device` is None where it was compiled from a profile."""
+    """Entry points compiled for one device or profile. `device` is None where it was compiled from
+    a profile."""
 
     entries: Mapping[str, CompiledEntry]
     plan: Plan

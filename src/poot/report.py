@@ -11,24 +11,34 @@ from poot.program import Compiled, MemoryReport
 
 
 def _steps(entry: EntryPlan) -> list[str]:
-    rows = Counter((s.op, s.request.schedule.name, s.request.schedule.params, s.reason) for s in entry.steps)
+    rows = Counter(
+        (s.op, s.request.schedule.name, s.request.schedule.params, s.reason) for s in entry.steps
+    )
     out: list[str] = []
     for (op, schedule, params, reason), n in rows.items():
         numbers = " ".join(f"{k}={v}" for k, v in params)
-        out.append(f"  {n:>4} x {op}: {schedule} {numbers}".rstrip() + (f" ({reason})" if reason else ""))
+        out.append(
+            f"  {n:>4} x {op}: {schedule} {numbers}".rstrip() + (f" ({reason})" if reason else "")
+        )
     return out
 
 
 def explain(program: Compiled) -> str:
-    """Every entry point: what the passes did and declined, with source lines; then steps, kernels and memory."""
+    """Every entry point: what the passes did and declined, with source lines; then steps, kernels
+    and memory."""
     lines = [f"target {program.target} ({program.limits.name}), plan {program.key[:16]}"]
     for name, entry in program.entries.items():
-        lines.append(f"entry point {name!r}: {len(entry.source.eqns)} eqns, {len(entry.plan.steps)} steps")
+        lines.append(
+            f"entry point {name!r}: {len(entry.source.eqns)} eqns, {len(entry.plan.steps)} steps"
+        )
         for report in entry.reports:
             lines += [f"  {line}" for line in report.lines()]
         lines += _steps(entry.plan)
     lines.append(f"{len(program.codes)} kernels")
-    lines += [f"  {line}" for line in str(MemoryReport(program.plan.spaces, program.limits.memory_nbytes)).split("\n")]
+    lines += [
+        f"  {line}"
+        for line in str(MemoryReport(program.plan.spaces, program.limits.memory_nbytes)).split("\n")
+    ]
     return "\n".join(lines)
 
 
@@ -37,7 +47,9 @@ def _plan_text(entry: EntryPlan) -> str:
     for n, s in enumerate(entry.steps):
         places = ", ".join(f"{p.name}@{p.space}+{p.offset}" for p in s.ins)
         outs = ", ".join(f"{p.name}@{p.space}+{p.offset}" for p in s.outs)
-        lines.append(f"{n:>4} {s.op}: {outs} <- {places} [{s.request.schedule.name}] {s.loc}".rstrip())
+        lines.append(
+            f"{n:>4} {s.op}: {outs} <- {places} [{s.request.schedule.name}] {s.loc}".rstrip()
+        )
     return "\n".join(lines)
 
 
@@ -51,6 +63,8 @@ def stage_text(program: Compiled, stage: str, entry: str | None) -> str:
         texts = {"trace": show(e.source), "final": show(e.final), "plan": _plan_text(e.plan)}
         texts |= {r.name: show(r.graph) for r in e.reports}
         if stage not in texts:
-            raise BindError(f"there is no stage {stage!r}; stages: {', '.join([*texts, 'kernels'])}")
+            raise BindError(
+                f"there is no stage {stage!r}; stages: {', '.join([*texts, 'kernels'])}"
+            )
         out.append(f"# {name}\n{texts[stage]}")
     return "\n".join(out)

@@ -1,4 +1,5 @@
-"""How a session's memory and launches are driven: on a device, or by the oracle. Sessions check, runners act."""
+"""How a session's memory and launches are driven: on a device, or by the oracle. Sessions check,
+runners act."""
 
 from __future__ import annotations
 
@@ -23,14 +24,16 @@ Failure = tuple[str, str]
 
 
 class Runner(Protocol):
-    """One session's memory. Arrays come checked; nothing here raises a BindError but after `close`."""
+    """One session's memory. Arrays come checked; nothing here raises a BindError but after
+    `close`."""
 
     def write_slot(self, entry: str, name: str, array: np.ndarray) -> None: ...
     def read_state(self, i: Input) -> np.ndarray: ...
     def write_state(self, i: Input, array: np.ndarray) -> None: ...
     def record(self, entry: str) -> bool: ...
     def run(self, entry: str) -> Failure | None:
-        """Runs the entry point. A guard that failed: (message, user's line), and nothing was written."""
+        """Runs the entry point. A guard that failed: (message, user's line), and nothing was
+        written."""
         ...
 
     def outputs(self, entry: str) -> list[np.ndarray]: ...
@@ -49,10 +52,17 @@ def describe_failure(graph: Graph, witnesses: Sequence[np.ndarray]) -> Failure |
         eqn = makers.get(var.id)
         flat = int(np.argmin(ok.reshape(-1)))
         at = tuple(int(n) for n in np.unravel_index(flat, ok.shape)) if ok.shape else ()
-        bounds = f" in [{eqn.attr('lo')}, {eqn.attr('hi')})" if eqn is not None and eqn.op == "index_guard" else ""
+        bounds = (
+            f" in [{eqn.attr('lo')}, {eqn.attr('hi')})"
+            if eqn is not None and eqn.op == "index_guard"
+            else ""
+        )
         count = int(ok.size - np.count_nonzero(ok))
         what = eqn.op if eqn is not None else "the validation output"
-        message = f"{what} needs every index{bounds}: {count} of {ok.size} failed, the first at {at}; nothing was published"
+        message = (
+            f"{what} needs every index{bounds}: {count} of {ok.size} failed, the first at {at}; "
+            "nothing was published"
+        )
         return message, eqn.loc if eqn is not None else ""
     return None
 
@@ -69,7 +79,9 @@ class OracleRunner:
         for g in graphs.values():
             for i in g.inputs:
                 if isinstance(i.storage, State):
-                    self._states[i.name] = np.zeros(i.var.type.shape, DTYPES[i.var.type.dtype].numpy)
+                    self._states[i.name] = np.zeros(
+                        i.var.type.shape, DTYPES[i.var.type.dtype].numpy
+                    )
 
     def write_slot(self, entry: str, name: str, array: np.ndarray) -> None:
         self._slots[entry, name] = array.copy()
@@ -124,10 +136,16 @@ def _is_session_owned(space: str) -> bool:
 
 
 class DeviceRunner:
-    """A plan at work on a device. Weights and Consts are shared by forks; the rest is the session's own."""
+    """A plan at work on a device. Weights and Consts are shared by forks; the rest is the session's
+    own."""
 
     def __init__(
-        self, program: Compiled, device: Device, loaded: object, shared: dict[str, Buffer], graphs: Mapping[str, Graph]
+        self,
+        program: Compiled,
+        device: Device,
+        loaded: object,
+        shared: dict[str, Buffer],
+        graphs: Mapping[str, Graph],
     ) -> None:
         self._program, self._device, self._loaded, self._graphs = program, device, loaded, graphs
         self._shared = shared
@@ -152,7 +170,9 @@ class DeviceRunner:
     def _read(self, p: Place, type: TensorType) -> np.ndarray:
         if type.elems == 0:
             return np.zeros(type.shape, DTYPES[type.dtype].numpy)
-        return from_device(self._device.copy_out(self._buffers()[p.space], p.offset, p.nbytes), type)
+        return from_device(
+            self._device.copy_out(self._buffers()[p.space], p.offset, p.nbytes), type
+        )
 
     def write_slot(self, entry: str, name: str, array: np.ndarray) -> None:
         resident = self._residents[slot_name(entry, name)]
@@ -170,7 +190,9 @@ class DeviceRunner:
         for step in entry.steps[first:last]:
             groups = {"in": step.ins, "out": step.outs, "scratch": step.scratch}
             for call, key in zip(
-                self._program.lowered[step.request].calls, self._program.call_keys[step.request], strict=True
+                self._program.lowered[step.request].calls,
+                self._program.call_keys[step.request],
+                strict=True,
             ):
                 places = [groups[kind][n] for kind, n in call.args]
                 refs = tuple(BufferRef(p.space, p.offset, max(p.nbytes, 4)) for p in places)
@@ -197,7 +219,9 @@ class DeviceRunner:
         if guards is not None:
             guards.run()
         if plan.witnesses:
-            failure = describe_failure(self._graphs[entry], [self._read(p, t) for t, p in plan.witnesses])
+            failure = describe_failure(
+                self._graphs[entry], [self._read(p, t) for t, p in plan.witnesses]
+            )
             if failure is not None:
                 return failure
         if rest is not None:
@@ -211,7 +235,9 @@ class DeviceRunner:
         out: list[tuple[str, str, float]] = []
         plan = self._entries[entry]
         names = [
-            (step.op, call.kernel.name) for step in plan.steps for call in self._program.lowered[step.request].calls
+            (step.op, call.kernel.name)
+            for step in plan.steps
+            for call in self._program.lowered[step.request].calls
         ]
         times = [t for part in self._prepare(entry) if part is not None for t in part.timed()]
         for (op, kernel), us in zip(names, times, strict=True):
@@ -239,14 +265,21 @@ class DeviceRunner:
 
 
 def upload_shared(
-    program: Compiled, device: Device, graphs: Mapping[str, Graph], weights: Mapping[str, np.ndarray]
+    program: Compiled,
+    device: Device,
+    graphs: Mapping[str, Graph],
+    weights: Mapping[str, np.ndarray],
 ) -> dict[str, Buffer]:
     """Weights and Consts on the device, packed as the plan asks."""
     buffers = {
-        space: device.allocate(nbytes, space) for space, nbytes in program.plan.spaces if not _is_session_owned(space)
+        space: device.allocate(nbytes, space)
+        for space, nbytes in program.plan.spaces
+        if not _is_session_owned(space)
     }
     consts = {
-        const_name(i): np.frombuffer(i.storage.data, DTYPES[i.var.type.dtype].numpy).reshape(i.var.type.shape)
+        const_name(i): np.frombuffer(i.storage.data, DTYPES[i.var.type.dtype].numpy).reshape(
+            i.var.type.shape
+        )
         for g in graphs.values()
         for i in g.inputs
         if isinstance(i.storage, Const)
@@ -255,5 +288,7 @@ def upload_shared(
         name = r.name.split("@")[0]
         array = weights.get(name) if name in weights else consts.get(name)
         if array is not None and r.type.elems:
-            device.copy_in(buffers[r.place.space], r.place.offset, to_device(pack(array, r.layout), r.type))
+            device.copy_in(
+                buffers[r.place.space], r.place.offset, to_device(pack(array, r.layout), r.type)
+            )
     return buffers

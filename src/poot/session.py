@@ -1,9 +1,10 @@
-"""A bound program: device memory, State, and the steps that change it. Used by one thread at a time."""
+"""A bound program: device memory, State, and the steps that change it. Used by one thread at a
+time."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Generator, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -19,7 +20,8 @@ from poot.slots import check_slot
 
 
 def as_array(value: object, name: str, type: TensorType) -> np.ndarray:
-    """What the caller gave, as numpy without a copy where that can be: numpy, DLPack, the buffer protocol, numbers.
+    """What the caller gave, as numpy without a copy where that can be: numpy, DLPack, the buffer
+    protocol, numbers.
 
     Raises BindError where it is no array."""
     if isinstance(value, np.ndarray):
@@ -34,7 +36,11 @@ def as_array(value: object, name: str, type: TensorType) -> np.ndarray:
     except (ValueError, TypeError) as e:
         raise BindError(f"{name} needs an array of {type}: {e}") from e
     want = DTYPES[type.dtype]
-    if array.dtype == np.int64 and want.kind in ("int", "uint") and not isinstance(value, np.ndarray):
+    if (
+        array.dtype == np.int64
+        and want.kind in ("int", "uint")
+        and not isinstance(value, np.ndarray)
+    ):
         return array
     if array.dtype == np.float64 and want.kind == "float" and not isinstance(value, np.ndarray):
         return array.astype(want.numpy)
@@ -42,7 +48,8 @@ def as_array(value: object, name: str, type: TensorType) -> np.ndarray:
 
 
 def check_weight(i: Input, value: object, allow_nonfinite: bool) -> np.ndarray:
-    """A weight's array, of its type exactly. Raises BindError naming the input, what was seen and the remedy."""
+    """A weight's array, of its type exactly. Raises BindError naming the input, what was seen and
+    the remedy."""
     array = as_array(value, i.name, i.var.type)
     want = DTYPES[i.var.type.dtype].numpy
     if array.dtype != want or array.shape != i.var.type.shape:
@@ -56,7 +63,8 @@ def check_weight(i: Input, value: object, allow_nonfinite: bool) -> np.ndarray:
             at = np.unravel_index(int(np.argmin(finite)), array.shape)
             where = tuple(int(n) for n in at)
             raise BindError(
-                f"{i.name} holds {array[at]} at {where}; repair the weights, or bind with allow_nonfinite=True"
+                f"{i.name} holds {array[at]} at {where}; repair the weights, or bind with "
+                f"allow_nonfinite=True"
             )
     return array
 
@@ -100,7 +108,8 @@ class States(MutableMapping[str, np.ndarray]):
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """A captured entry point: call it with slots by name. `is_replay` is False where the backend re-encodes."""
+    """A captured entry point: call it with slots by name. `is_replay` is False where the backend
+    re-encodes."""
 
     session: Session
     entry: str
@@ -111,7 +120,8 @@ class Replay:
 
 
 class Session:
-    """Device memory and State of one bound program. `Program.bind` makes it; `close` frees what it owns."""
+    """Device memory and State of one bound program. `Program.bind` makes it; `close` frees what it
+    owns."""
 
     def __init__(self, program: Compiled, runner: Runner, graphs: Mapping[str, Graph]) -> None:
         self.program = program
@@ -125,10 +135,12 @@ class Session:
         self.state = States(self)
 
     @contextmanager
-    def exclusive(self) -> Iterator[None]:
+    def exclusive(self) -> Generator[None]:
         """One thread at a time. Raises SessionBusy in a second one."""
         if not self._lock.acquire(blocking=False):
-            raise SessionBusy("this session is in use by another thread; give each thread its own by session.fork()")
+            raise SessionBusy(
+                "this session is in use by another thread; give each thread its own by session.fork()"
+            )
         try:
             yield
         finally:
@@ -136,33 +148,49 @@ class Session:
 
     def _graph(self, entry: str) -> Graph:
         if entry not in self._graphs:
-            raise BindError(f"there is no entry point {entry!r}; entry points: {', '.join(sorted(self._graphs))}")
+            raise BindError(
+                f"there is no entry point {entry!r}; entry points: "
+                f"{', '.join(sorted(self._graphs))}"
+            )
         return self._graphs[entry]
 
-    def _check_slots(self, entry: str, graph: Graph, slots: Mapping[str, object]) -> dict[str, np.ndarray]:
+    def _check_slots(
+        self, entry: str, graph: Graph, slots: Mapping[str, object]
+    ) -> dict[str, np.ndarray]:
         """Every slot checked, before anything is written. Raises BindError or RangeError."""
         inputs = {i.name: i for i in graph.inputs if isinstance(i.storage, Slot)}
         unknown = sorted(set(slots) - set(inputs))
         if unknown:
             known = ", ".join(sorted(inputs)) or "none"
-            raise BindError(f"entry point {entry!r} has no slot {', '.join(unknown)}; slots: {known}")
-        given = {name: check_slot(inputs[name], as_array(v, name, inputs[name].var.type)) for name, v in slots.items()}
+            raise BindError(
+                f"entry point {entry!r} has no slot {', '.join(unknown)}; slots: {known}"
+            )
+        given = {
+            name: check_slot(inputs[name], as_array(v, name, inputs[name].var.type))
+            for name, v in slots.items()
+        }
         missing = sorted(n for n in inputs if n not in given and (entry, n) not in self._held)
         if missing:
             raise BindError(f"entry point {entry!r} needs the slots {', '.join(missing)}")
         return given
 
     def step(self, entry: str = "main", /, **slots: object) -> object:
-        """Runs an entry point and returns its outputs as numpy, nested as the traced function nested them.
+        """Runs an entry point and returns its outputs as numpy, nested as the traced function
+        nested them.
 
-        A slot not given keeps what it was given last. Raises BindError, RangeError, ValidationError (nothing is
+        A slot not given keeps what it was given last. Raises BindError, RangeError, ValidationError
+        (nothing is
         published) or a BackendError."""
         graph = self._graph(entry)
         with self.exclusive():
             given = self._check_slots(entry, graph, slots)
             for name, array in given.items():
                 held = self._held.get((entry, name))
-                if held is None or held.shape != array.shape or not np.array_equal(held, array, equal_nan=True):
+                if (
+                    held is None
+                    or held.shape != array.shape
+                    or not np.array_equal(held, array, equal_nan=True)
+                ):
                     self.runner.write_slot(entry, name, array)
                     self._held[entry, name] = array.copy()
             bad = self.runner.run(entry)
@@ -172,7 +200,8 @@ class Session:
         return unflatten(graph.tree, outputs) if isinstance(graph.tree, Tree) else tuple(outputs)
 
     def capture(self, entry: str = "main") -> Replay:
-        """A runner of one entry point whose launches are recorded once, where the backend can (`is_replay`)."""
+        """A runner of one entry point whose launches are recorded once, where the backend can
+        (`is_replay`)."""
         self._graph(entry)
         with self.exclusive():
             return Replay(self, entry, self.runner.record(entry))
@@ -181,7 +210,9 @@ class Session:
         """Zeroes every State."""
         with self.exclusive():
             for i in self.state_inputs.values():
-                self.runner.write_state(i, np.zeros(i.var.type.shape, DTYPES[i.var.type.dtype].numpy))
+                self.runner.write_state(
+                    i, np.zeros(i.var.type.shape, DTYPES[i.var.type.dtype].numpy)
+                )
 
     def fork(self) -> Session:
         """Another session over the same weights, with a copy of State and slots."""
@@ -194,7 +225,8 @@ class Session:
         return other
 
     def profile(self, entry: str = "main", **slots: object) -> Profile:
-        """Runs the entry point once more with a time for each launch. It is a step: State moves on."""
+        """Runs the entry point once more with a time for each launch. It is a step: State moves
+        on."""
         graph = self._graph(entry)
         with self.exclusive():
             for name, array in self._check_slots(entry, graph, slots).items():
@@ -238,7 +270,9 @@ class Profile:
         at = 0.0
         events: list[dict[str, object]] = []
         for op, kernel, us in self.launches:
-            events.append({"name": kernel, "cat": op, "ph": "X", "ts": at, "dur": us, "pid": 0, "tid": 0})
+            events.append(
+                {"name": kernel, "cat": op, "ph": "X", "ts": at, "dur": us, "pid": 0, "tid": 0}
+            )
             at += us
         return {"traceEvents": events}
 

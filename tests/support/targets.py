@@ -19,11 +19,15 @@ HARDWARE = {"cuda": "cuda", "h200": "cuda", "amd": "hip"}  # mark -> the target 
 
 
 def target_of(item: pytest.Item) -> str | None:
-    """The target that a test counts for: a parameter that is a target's name, else its folder."""
+    """The target that a test counts for: its parameter of that name, else its folder.
+
+    The parameter, or the fixture that has it, is called `target`, `backend` or `device`; an index
+    may follow ("vulkan:0")."""
     if isinstance(item, pytest.Function) and hasattr(item, "callspec"):
-        for value in item.callspec.params.values():
-            if isinstance(value, str) and value in TARGETS:
-                return value
+        for name in ("target", "backend", "device"):
+            value = item.callspec.params.get(name)
+            if isinstance(value, str) and value.partition(":")[0] in TARGETS:
+                return value.partition(":")[0]
     parts = item.path.parts
     if "backends" in parts:
         folder = parts[parts.index("backends") + 1]

@@ -9,8 +9,9 @@ from tests.support.targets import TARGETS, Targets
 FILE = """
 import pytest
 
-@pytest.mark.parametrize("target", ["vulkan", "wgpu"])
-def test_runs(target):
+@pytest.mark.parametrize("target", ["vulkan:0", "wgpu"])
+@pytest.mark.parametrize("other", ["hip"])
+def test_runs(target, other):
     if target == "wgpu":
         pytest.skip("no adapter")
 

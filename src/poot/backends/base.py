@@ -1,4 +1,5 @@
-"""What a backend answers. A launch is a frozen record; bundles and other runtimes replay the same records."""
+"""What a backend answers. A launch is a frozen record; bundles and other runtimes replay the same
+records."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ from poot.limits import DeviceLimits
 
 @dataclass(frozen=True, slots=True)
 class BufferRef:
-    """Bytes [offset, offset + nbytes) of the buffer named `space`; offset is a multiple of limits.offset_align."""
+    """Bytes [offset, offset + nbytes) of the buffer named `space`; offset is a multiple of
+    limits.offset_align."""
 
     space: str
     offset: int
@@ -24,7 +26,8 @@ class BufferRef:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """One dispatch: the kernel by its index in the loaded list, grid in workgroups, one buffer a kernel parameter,
+    """One dispatch: the kernel by its index in the loaded list, grid in workgroups, one buffer a
+    kernel parameter,
     immediates in order."""
 
     kernel: int
@@ -44,11 +47,13 @@ class Executable(Protocol):
     """A launch list made ready: bound to buffers, run any number of times."""
 
     def run(self) -> None:
-        """Runs the list in order and waits until it is done, or enqueues it before the next copy_out."""
+        """Runs the list in order and waits until it is done, or enqueues it before the next
+        copy_out."""
         ...
 
     def timed(self) -> list[float]:
-        """Runs once and gives each launch's time in microseconds (nan where the backend can't tell)."""
+        """Runs once and gives each launch's time in microseconds (nan where the backend can't
+        tell)."""
         ...
 
     @property
@@ -58,7 +63,8 @@ class Executable(Protocol):
 
 
 class Device(Protocol):
-    """One device of one backend, with its queue. Methods raise BackendError's children, with kernel and byte counts."""
+    """One device of one backend, with its queue. Methods raise BackendError's children, with kernel
+    and byte counts."""
 
     @property
     def limits(self) -> DeviceLimits: ...
@@ -82,7 +88,9 @@ class Device(Protocol):
         """uint8 copy of bytes, after everything before it is done."""
         ...
 
-    def copy(self, source: Buffer, source_offset: int, target: Buffer, target_offset: int, nbytes: int) -> None:
+    def copy(
+        self, source: Buffer, source_offset: int, target: Buffer, target_offset: int, nbytes: int
+    ) -> None:
         """Device-to-device copy, in order with runs."""
         ...
 
@@ -94,7 +102,9 @@ class Device(Protocol):
         """Makes code ready to launch. Raises LaunchError naming the kernel the driver refused."""
         ...
 
-    def prepare(self, loaded: object, launches: Sequence[Launch], buffers: dict[str, Buffer]) -> Executable:
+    def prepare(
+        self, loaded: object, launches: Sequence[Launch], buffers: dict[str, Buffer]
+    ) -> Executable:
         """Records a launch list over named buffers."""
         ...
 

@@ -9,7 +9,8 @@ from poot.codegen.kir.nodes import Kernel
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """`text` is what a person reads, `binary` what the driver takes (SPIR-V words, PTX text bytes, an object file).
+    """`text` is what a person reads, `binary` what the driver takes (SPIR-V words, PTX text bytes,
+    an object file).
 
     `key` is the sha256 of target and kernel, as hex: equal keys mean equal code."""
 

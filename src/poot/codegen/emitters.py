@@ -19,10 +19,13 @@ EMITTERS: dict[str, Callable[[Kernel, DeviceLimits], tuple[bytes, str]]] = {
 
 
 def emit(kernel: Kernel, limits: DeviceLimits) -> Code:
-    """The kernel's code for the device. Raises CapabilityError for a target without an emitter, or DtypeLowering."""
+    """The kernel's code for the device. Raises CapabilityError for a target without an emitter, or
+    DtypeLowering."""
     row = EMITTERS.get(limits.target)
     if row is None:
-        raise CapabilityError(f"no emitter writes {limits.target!r} yet; emitters: {', '.join(sorted(EMITTERS))}")
+        raise CapabilityError(
+            f"no emitter writes {limits.target!r} yet; emitters: {', '.join(sorted(EMITTERS))}"
+        )
     binary, text = row(kernel, limits)
     key = hashlib.sha256(f"{limits.target}\n{limits.arch}\n{show(kernel)}".encode()).hexdigest()
     return Code(kernel.name, limits.target, binary, text, key, kernel)

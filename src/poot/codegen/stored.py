@@ -1,6 +1,7 @@
 """Lowered steps as bytes for the disk cache, and back: a JSON head and the kernels' binaries.
 
-A stored kernel keeps its signature (parameters, immediates, workgroup memory, threads) and its code, not its body.
+A stored kernel keeps its signature (parameters, immediates, workgroup memory, threads) and its
+code, not its body.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ def encode(lowered: Lowered, codes: tuple[Code, ...]) -> bytes:
     """One step's calls with the code of each."""
     calls = [
         {"kernel": _signature(c.kernel), "grid": c.grid, "args": c.args, "imms": c.imms,
-         "name": k.name, "target": k.target, "key": k.key, "binary": len(k.binary), "text": len(k.text.encode())}
+         "name": k.name, "target": k.target, "key": k.key, "binary": len(k.binary), "text":
+         len(k.text.encode())}
         for c, k in zip(lowered.calls, codes, strict=True)
     ]  # fmt: skip
     head = json.dumps(calls).encode()
@@ -63,7 +65,9 @@ def decode(data: bytes) -> tuple[Lowered, tuple[Code, ...]]:
             grid = cast("tuple[int, int, int]", tuple(cast("list[int]", call["grid"])))
             args = tuple((str(a), int(b)) for a, b in cast("list[tuple[str, int]]", call["args"]))
             out.append(KernelCall(kernel, grid, args, tuple(cast("list[float]", call["imms"]))))
-            codes.append(Code(str(call["name"]), str(call["target"]), binary, text, str(call["key"]), kernel))
+            codes.append(
+                Code(str(call["name"]), str(call["target"]), binary, text, str(call["key"]), kernel)
+            )
     except (KeyError, TypeError, ValueError, UnicodeDecodeError) as e:
         raise FormatError(f"a cache entry is not a stored step: {e}") from e
     if at != len(data):

@@ -36,7 +36,7 @@ def make_eqn(
     return Eqn(op, ins, outs, frozen, loc)
 
 
-@dataclass
+@dataclass(slots=True)
 class Builder:
     """Collects inputs and eqns; `graph` hands out what was built. Ids count up from `next_id`."""
 

@@ -58,7 +58,7 @@ def input_interval(i: Input) -> Known:
 
 
 def transfer(eqn: Eqn, ins: Sequence[Known]) -> tuple[Known, ...]:
-    """The intervals of an eqn's outs, given those of its ins. None stands for unknown, both ways."""
+    """The intervals of an eqn's outs, given those of its ins. None is unknown, both ways."""
     if eqn.op == "index_guard":
         return _index_guard(eqn, ins[0]), None
     if eqn.op == "topk":

@@ -1,7 +1,9 @@
 """Places for values that are alive at different times: interval colouring into one arena.
 
-Values are placed largest first, each at the lowest offset that is free for as long as the value lives. Bytes are
-shared only by values whose lives don't meet, so the arena doesn't grow with the number of equal layers.
+Values are placed largest first, each at the lowest offset that is free for as long as the value
+lives. Bytes are
+shared only by values whose lives don't meet, so the arena doesn't grow with the number of equal
+layers.
 """
 
 from __future__ import annotations

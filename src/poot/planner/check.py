@@ -1,4 +1,5 @@
-"""Replays a plan with names for contents: each read finds its value, whole. Shares only dataclasses with the planner.
+"""Replays a plan with names for contents: each read finds its value, whole. Shares only dataclasses
+with the planner.
 
 It knows nothing of lives or colouring: it holds, for each space, which bytes hold which value now.
 """
@@ -31,13 +32,16 @@ def _expect(memory: Memory, p: Place, what: str) -> None:
     found = memory.read(p)
     if found != p.name and p.nbytes > 0:
         raise PlanError(
-            f"{what} reads {p.name} at {p.space}[{p.offset},{p.offset + p.nbytes}) and finds {found or 'nothing whole'}"
+            f"{what} reads {p.name} at {p.space}[{p.offset},{p.offset + p.nbytes}) and finds "
+            f"{found or 'nothing whole'}"
         )
 
 
 def _inside(p: Place, sizes: dict[str, int], align: int, what: str) -> None:
-    if p.nbytes and not (0 <= p.offset and p.offset + p.nbytes <= sizes.get(p.space, 0)):
-        raise PlanError(f"{what}: {p.name} leaves its space {p.space} of {sizes.get(p.space, 0)} bytes")
+    if p.nbytes and not (p.offset >= 0 and p.offset + p.nbytes <= sizes.get(p.space, 0)):
+        raise PlanError(
+            f"{what}: {p.name} leaves its space {p.space} of {sizes.get(p.space, 0)} bytes"
+        )
     if p.offset % align:
         raise PlanError(f"{what}: {p.name} at {p.offset} is not at a multiple of {align}")
 
@@ -55,7 +59,11 @@ def _check_step(step: Step, n: int, memory: Memory, sizes: dict[str, int], align
         if p in updated and (updated[p].space, updated[p].offset) != (p.space, p.offset):
             raise PlanError(f"{what} updates {p.name} in place, but not where it lies")
         for other in step.ins:
-            overlap = other.space == p.space and other.offset < p.offset + p.nbytes and p.offset < other.offset + other.nbytes
+            overlap = (
+                other.space == p.space
+                and other.offset < p.offset + p.nbytes
+                and p.offset < other.offset + other.nbytes
+            )
             is_own = p in updated and updated[p] == other
             is_copy_home = other.name == p.name
             if overlap and p.nbytes and other.nbytes and not is_own and not is_copy_home:
@@ -78,10 +86,14 @@ def _check_entry(entry: EntryPlan, plan: Plan, sizes: dict[str, int]) -> None:
 
 
 def check_plan(plan: Plan, graphs: dict[str, Graph]) -> None:
-    """Raises PlanError where a step reads what isn't there, writes over what it reads, or leaves its space."""
+    """Raises PlanError where a step reads what isn't there, writes over what it reads, or leaves
+    its space."""
     sizes = dict(plan.spaces)
     for entry in plan.entries:
         _check_entry(entry, plan, sizes)
         want = graphs[entry.name]
         if len(entry.outputs) != len(want.outputs):
-            raise PlanError(f"entry point {entry.name!r} plans {len(entry.outputs)} of {len(want.outputs)} outputs")
+            raise PlanError(
+                f"entry point {entry.name!r} plans {len(entry.outputs)} of {len(want.outputs)} "
+                f"outputs"
+            )

@@ -1,4 +1,5 @@
-"""Plans one entry point: stages in order, lives of values, State updates in place, guards before writes."""
+"""Plans one entry point: stages in order, lives of values, State updates in place, guards before
+writes."""
 
 from __future__ import annotations
 
@@ -9,12 +10,13 @@ from poot.ir.graph import Eqn, Graph, State, TensorType, Var
 from poot.limits import DeviceLimits
 from poot.planner.arena import Life
 from poot.planner.residents import resident_nbytes
-from poot.planner.steps import IN_PLACE, Chooser, Stage, copy_body, regions_of, stage_of
+from poot.planner.steps import IN_PLACE, Chooser, Stage, copy_body, regions_of, stage_of, updates_of
 
 
 @dataclass
 class Homes:
-    """Where each value lives: a resident's name, or its own name in the arena. An update shares its State's home."""
+    """Where each value lives: a resident's name, or its own name in the arena. An update shares its
+    State's home."""
 
     entry: str
     residents: dict[int, str]
@@ -37,7 +39,8 @@ def _last_reads(graph: Graph, regions: list[Eqn]) -> dict[int, int]:
 
 
 def _chained(graph: Graph) -> set[int]:
-    """Ids of values that may be written over: State inputs, and updates that follow from one by updates alone."""
+    """Ids of values that may be written over: State inputs, and updates that follow from one by
+    updates alone."""
     ok = {i.var.id for i in graph.inputs if isinstance(i.storage, State)}
     for eqn in graph.eqns:
         if eqn.op in IN_PLACE and eqn.ins[0].id in ok:
@@ -46,7 +49,8 @@ def _chained(graph: Graph) -> set[int]:
 
 
 def updatable(graph: Graph) -> set[int]:
-    """Ids of bare updates' outs that may be done in place: their x is a State (or its update) that nothing reads later."""
+    """Ids of bare updates' outs that may be done in place: their x is a State (or its update) that
+    nothing reads later."""
     chained = _chained(graph)
     last: dict[int, int] = {}
     for n, eqn in enumerate(graph.eqns):
@@ -63,7 +67,8 @@ def updatable(graph: Graph) -> set[int]:
 
 
 def _guards_first(regions: list[Eqn], graph: Graph) -> list[Eqn]:
-    """The witnesses' cones before everything else. Raises CapabilityError where a witness needs a State write."""
+    """The witnesses' cones before everything else. Raises CapabilityError where a witness needs a
+    State write."""
     makers = {v.id: n for n, region in enumerate(regions) for v in region.outs}
     cone: set[int] = set()
     stack = [makers[v.id] for v in graph.validations if v.id in makers]
@@ -79,20 +84,21 @@ def _guards_first(regions: list[Eqn], graph: Graph) -> list[Eqn]:
                 regions[n].loc,
             )
         stack.extend(makers[v.id] for v in regions[n].ins if v.id in makers)
-    return [r for n, r in enumerate(regions) if n in cone] + [r for n, r in enumerate(regions) if n not in cone]
+    return [r for n, r in enumerate(regions) if n in cone] + [
+        r for n, r in enumerate(regions) if n not in cone
+    ]
 
 
 def _check_donation(graph: Graph, regions: list[Eqn], last: dict[int, int]) -> None:
     for n, region in enumerate(regions):
-        updates = region.attr("updates", ())
-        assert isinstance(updates, tuple)
-        for _, at in updates:
+        for _, at in updates_of(region):
             x = region.ins[at]
             if last[x.id] > n or region.ins.count(x) > 1:
                 late = regions[last[x.id]] if last[x.id] < len(regions) else None
                 reader = f"the step at {late.loc or late.outs[0]}" if late else "the outputs"
                 raise DonationError(
-                    f"State {x} {x.type} is updated in place, but {reader} reads its old value later; "
+                    f"State {x} {x.type} is updated in place, but {reader} reads its old value "
+                    f"later; "
                     "read it before the update, or keep a copy",
                     region.loc,
                 )
@@ -104,9 +110,12 @@ def _copy_region(source: Var, out: Var) -> Eqn:
 
 
 def _publish(graph: Graph, regions: list[Eqn], homes: Homes) -> list[Eqn]:
-    """Copies for States whose new value was not made in place. All sources are staged before any State is written."""
+    """Copies for States whose new value was not made in place. All sources are staged before any
+    State is written."""
     states = {i.var.id: i for i in graph.inputs if isinstance(i.storage, State)}
-    next_id = 1 + max([v.id for r in regions for v in r.outs] + [i.var.id for i in graph.inputs], default=0)
+    next_id = 1 + max(
+        [v.id for r in regions for v in r.outs] + [i.var.id for i in graph.inputs], default=0
+    )
     staged: list[Eqn] = []
     final: list[Eqn] = []
     for before, after in graph.states:
@@ -127,7 +136,8 @@ def _publish(graph: Graph, regions: list[Eqn], homes: Homes) -> list[Eqn]:
 
 @dataclass(frozen=True, slots=True)
 class EntryStages:
-    """One entry point before places are given: stages, homes of values, lives in the arena, how many stages guard."""
+    """One entry point before places are given: stages, homes of values, lives in the arena, how
+    many stages guard."""
 
     name: str
     graph: Graph
@@ -142,7 +152,9 @@ def _is_empty(stage: Stage) -> bool:
     return all(v.type.elems == 0 for v in stage.outs)
 
 
-def plan_entry(name: str, graph: Graph, residents: dict[int, str], choose: Chooser, limits: DeviceLimits) -> EntryStages:
+def plan_entry(
+    name: str, graph: Graph, residents: dict[int, str], choose: Chooser, limits: DeviceLimits
+) -> EntryStages:
     """Stages of one entry point. `residents` gives each input var's resident name."""
     in_place = updatable(graph)
     regions = regions_of(graph, lambda e: e.out.id in in_place)
@@ -153,14 +165,14 @@ def plan_entry(name: str, graph: Graph, residents: dict[int, str], choose: Choos
     states = {i.name: i.var for i in graph.inputs if isinstance(i.storage, State)}
     homes = Homes(name, residents, states)
     for region in regions:
-        updates = region.attr("updates", ())
-        assert isinstance(updates, tuple)
-        for out, at in updates:
+        for out, at in updates_of(region):
             homes.of[region.outs[out].id] = homes.home(region.ins[at])
     regions += _publish(graph, regions, homes)
     stages = [stage_of(r, choose, limits) for r in regions]
     witnesses = {v.id for v in graph.validations}
-    guards = max((n + 1 for n, r in enumerate(regions) if witnesses & {v.id for v in r.outs}), default=0)
+    guards = max(
+        (n + 1 for n, r in enumerate(regions) if witnesses & {v.id for v in r.outs}), default=0
+    )
     kept = [n for n, s in enumerate(stages) if not _is_empty(s)]
     guards = sum(1 for n in kept if n < guards)
     stages = [stages[n] for n in kept]
@@ -170,7 +182,9 @@ def plan_entry(name: str, graph: Graph, residents: dict[int, str], choose: Choos
     return EntryStages(name, graph, tuple(stages), ids, tuple(lives), scratch_names, guards)
 
 
-def _lives(graph: Graph, stages: list[Stage], homes: Homes) -> tuple[list[Life], tuple[tuple[str, ...], ...]]:
+def _lives(
+    graph: Graph, stages: list[Stage], homes: Homes
+) -> tuple[list[Life], tuple[tuple[str, ...], ...]]:
     first: dict[str, int] = {}
     last: dict[str, int] = {}
     nbytes: dict[str, int] = {}
@@ -198,4 +212,3 @@ def _lives(graph: Graph, stages: list[Stage], homes: Homes) -> tuple[list[Life],
             lives.append(Life(names[-1], resident_nbytes(TensorType(s.dtype, (s.elems,))), n, n))
         scratch_names.append(tuple(names))
     return lives, tuple(scratch_names)
-

@@ -12,11 +12,17 @@ from poot.planner.plan import EntryPlan
 GENERATOR_VERSION = "1"  # raised by a change that makes other kernels of the same request
 
 
-def plan_key(graphs: dict[str, Graph], limits: DeviceLimits, entries: list[EntryPlan], options: str) -> str:
-    """sha256, in hex, of canonical graph texts, entry names, input names, limits, schedules, layouts and options."""
+def plan_key(
+    graphs: dict[str, Graph], limits: DeviceLimits, entries: list[EntryPlan], options: str
+) -> str:
+    """sha256, in hex, of canonical graph texts, entry names, input names, limits, schedules,
+    layouts and options."""
     h = hashlib.sha256(f"{GENERATOR_VERSION}\n{options}\n{limits}\n".encode())
     for name, graph in sorted(graphs.items()):
-        names = [(i.name, str(i.storage) if not isinstance(i.storage, Const) else "const") for i in graph.inputs]
+        names = [
+            (i.name, str(i.storage) if not isinstance(i.storage, Const) else "const")
+            for i in graph.inputs
+        ]
         h.update(f"{name}\n{names}\n{canonical_text(graph)}\n".encode())
     for entry in entries:
         for step in entry.steps:

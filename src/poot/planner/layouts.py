@@ -1,6 +1,7 @@
 """Physical layouts of Weights: how the logical array is packed, once, at bind. One row a packing.
 
-`row_major` is the array as numpy has it. Every other row is asked for by a schedule and documented here.
+`row_major` is the array as numpy has it. Every other row is asked for by a schedule and documented
+here.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from poot.planner.request import Layout
 
 @dataclass(frozen=True, slots=True)
 class Packing:
-    """`nbytes` of the packed form of a type; `pack` makes it from the logical array (device dtype, C order)."""
+    """`nbytes` of the packed form of a type; `pack` makes it from the logical array (device dtype,
+    C order)."""
 
     nbytes: Callable[[TensorType, tuple[int, ...]], int]
     pack: Callable[[np.ndarray, tuple[int, ...]], np.ndarray]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 
 from poot.errors import BindingLimit, CapabilityError, MemoryBudget, ScratchBytes
-from poot.ir.graph import Const, Graph, Input, Slot, Weight
+from poot.ir.graph import Const, Graph, Input, Slot, TensorType, Var, Weight
 from poot.limits import DeviceLimits
 from poot.planner.arena import place
 from poot.planner.check import check_plan
@@ -55,15 +55,21 @@ def _place_residents(
     for entry, graph in graphs.items():
         for i in graph.inputs:
             name = resident_name(entry, i)
-            layouts = wanted.get(name, set()) if isinstance(i.storage, Weight) else set()
+            layouts: set[Layout] = (
+                wanted.get(name, set()) if isinstance(i.storage, Weight) else set()
+            )
             for layout in sorted(layouts or {ROW_MAJOR}, key=str):
                 full = _layout_name(name, layout)
                 if full not in placed:
-                    placed[full] = place_resident(spaces, i, full, layout, packed_nbytes(i.var.type, layout))
+                    placed[full] = place_resident(
+                        spaces, i, full, layout, packed_nbytes(i.var.type, layout)
+                    )
     return list(placed.values()), spaces
 
 
-def _step(entry: EntryStages, n: int, stage: Stage, at: dict[str, Place], offsets: dict[str, int]) -> Step:
+def _step(
+    entry: EntryStages, n: int, stage: Stage, at: dict[str, Place], offsets: dict[str, int]
+) -> Step:
     def arena(name: str, nbytes: int) -> Place:
         return Place("arena", offsets[name], nbytes, name)
 
@@ -76,15 +82,10 @@ def _step(entry: EntryStages, n: int, stage: Stage, at: dict[str, Place], offset
     )
     outs = tuple(where(entry.homes[v.id], resident_nbytes(v.type)) for v in stage.outs)
     scratch = tuple(
-        arena(name, resident_nbytes_of(s.dtype, s.elems))
+        arena(name, resident_nbytes(TensorType(s.dtype, (s.elems,))))
         for name, s in zip(entry.scratch_names[n], stage.request.scratch, strict=True)
     )
     return Step(stage.request, ins, outs, scratch, stage.op, stage.loc, stage.reason)
-
-
-def resident_nbytes_of(dtype: str, elems: int) -> int:
-    from_type = {"f16": 2, "bf16": 2, "i8": 1, "u8": 1, "f8e4m3": 1}.get(dtype, 4)
-    return -(-from_type * elems // 4) * 4
 
 
 def _check_bindings(entries: list[EntryPlan], limits: DeviceLimits) -> None:
@@ -93,7 +94,8 @@ def _check_bindings(entries: list[EntryPlan], limits: DeviceLimits) -> None:
             for p in (*step.ins, *step.outs):
                 if p.nbytes > limits.binding_nbytes:
                     raise BindingLimit(
-                        f"{step.op} needs {p.name} of {p.nbytes} bytes in one binding and {limits.name} binds at most "
+                        f"{step.op} needs {p.name} of {p.nbytes} bytes in one binding and "
+                        f"{limits.name} binds at most "
                         f"{limits.binding_nbytes}; use a smaller chunk or capacity",
                         step.loc,
                     )
@@ -114,7 +116,8 @@ def make_plan(
     memory_budget: int | None = None,
     options: str = "",
 ) -> Plan:
-    """Plans the entry points, checks the plan, and names it. Raises the typed capability errors with their numbers."""
+    """Plans the entry points, checks the plan, and names it. Raises the typed capability errors
+    with their numbers."""
     if not graphs:
         raise CapabilityError("a program needs at least one entry point")
     match_inputs(graphs)
@@ -131,10 +134,10 @@ def make_plan(
         arena_nbytes = max(arena_nbytes, size)
         steps = tuple(_step(entry, n, s, at, offsets) for n, s in enumerate(entry.stages))
 
-        def out(v: object, entry: EntryStages = entry, offsets: dict[str, int] = offsets) -> Place:
-            home = entry.homes[v.id]  # type: ignore[attr-defined]
-            nbytes = resident_nbytes(v.type)  # type: ignore[attr-defined]
-            return at.get(home) or Place("arena", offsets[home], nbytes, home)
+        def out(v: Var, entry: EntryStages = entry, offsets: dict[str, int] = offsets) -> Place:
+            home = entry.homes[v.id]
+            found = at.get(home)
+            return found or Place("arena", offsets[home], resident_nbytes(v.type), home)
 
         outputs = tuple((v.type, out(v)) for v in entry.graph.outputs)
         witnesses = tuple((v.type, out(v)) for v in entry.graph.validations)
@@ -144,7 +147,10 @@ def make_plan(
     _check_bindings(planned, limits)
     _check_budget(spaces.sizes, limits, memory_budget)
     plan = Plan(
-        tuple(planned), tuple(residents), tuple(sorted(spaces.sizes.items())), limits,
+        tuple(planned),
+        tuple(residents),
+        tuple(sorted(spaces.sizes.items())),
+        limits,
         plan_key(graphs, limits, planned, options),
     )
     check_plan(plan, graphs)
@@ -157,11 +163,13 @@ def _check_budget(sizes: dict[str, int], limits: DeviceLimits, budget: int | Non
     if need > most:
         parts = ", ".join(f"{k} {v}" for k, v in sorted(sizes.items()))
         raise MemoryBudget(
-            f"the program needs {need} bytes of device memory and may take {most} on {limits.name} ({parts}); "
+            f"the program needs {need} bytes of device memory and may take {most} on "
+            f"{limits.name} ({parts}); "
             "lower the capacity or the chunk, or use a smaller dtype"
         )
     if sizes.get("arena", 0) > limits.buffer_nbytes:
         raise BindingLimit(
-            f"the arena needs {sizes['arena']} bytes in one buffer and {limits.name} allows {limits.buffer_nbytes}; "
+            f"the arena needs {sizes['arena']} bytes in one buffer and {limits.name} allows "
+            f"{limits.buffer_nbytes}; "
             "use a smaller chunk"
         )

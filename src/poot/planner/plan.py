@@ -1,4 +1,5 @@
-"""The plan: where every value lies and what runs in which order. Data only; `check.py` shares nothing else."""
+"""The plan: where every value lies and what runs in which order. Data only; `check.py` shares
+nothing else."""
 
 from __future__ import annotations
 
@@ -11,9 +12,11 @@ from poot.planner.request import Layout, Request
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Bytes [offset, offset + nbytes) of a space: "arena", "weights", "states", "slots" or "consts".
+    """Bytes [offset, offset + nbytes) of a space: "arena", "weights", "states", "slots" or
+    "consts".
 
-    `name` is the value's: an input's name, or "entry/v12"; two places may overlap in time-shared arena bytes."""
+    `name` is the value's: an input's name, or "entry/v12"; two places may overlap in time-shared
+    arena bytes."""
 
     space: str
     offset: int
@@ -25,7 +28,8 @@ class Place:
 class Step:
     """One request at work: its operands' places. A State update's out place is its in place.
 
-    `op` and `loc` are for people: what the step is, and the user's line; `reason` why its schedule was chosen."""
+    `op` and `loc` are for people: what the step is, and the user's line; `reason` why its schedule
+    was chosen."""
 
     request: Request
     ins: tuple[Place, ...]
@@ -48,7 +52,8 @@ class Resident:
 
 @dataclass(frozen=True, slots=True)
 class EntryPlan:
-    """One entry point: steps in order, where its outputs lie at the end, and its witnesses, which the first `guards`
+    """One entry point: steps in order, where its outputs lie at the end, and its witnesses, which
+    the first `guards`
     steps make before any State is written."""
 
     name: str
@@ -60,7 +65,8 @@ class EntryPlan:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Every entry point over one set of residents and one arena. Space sizes in bytes; `key` names the plan."""
+    """Every entry point over one set of residents and one arena. Space sizes in bytes; `key` names
+    the plan."""
 
     entries: tuple[EntryPlan, ...]
     residents: tuple[Resident, ...]

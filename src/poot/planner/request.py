@@ -1,6 +1,7 @@
 """A request: everything a generator needs to write one step's kernels, and nothing else.
 
-The kernel cache is keyed by it, so it holds no names, no source lines and no layer number. Equal layers make equal
+The kernel cache is keyed by it, so it holds no names, no source lines and no layer number. Equal
+layers make equal
 requests, and share kernels.
 """
 
@@ -13,7 +14,8 @@ from poot.ir.graph import Graph
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How an operand lies in memory: "row_major", or a packing that `planner/layouts.py` has a row for."""
+    """How an operand lies in memory: "row_major", or a packing that `planner/layouts.py` has a row
+    for."""
 
     kind: str = "row_major"
     params: tuple[int, ...] = ()
@@ -21,7 +23,8 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """The loops chosen: a name of the schedule tables and its numbers, e.g. ("streaming", (("lanes", 64),))."""
+    """The loops chosen: a name of the schedule tables and its numbers, e.g. ("streaming",
+    (("lanes", 64),))."""
 
     name: str
     params: tuple[tuple[str, int], ...] = ()
@@ -40,9 +43,11 @@ class Scratch:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One step: `body` is canonical (renumbered, nameless). Its inputs and outputs are the step's, one for one.
+    """One step: `body` is canonical (renumbered, nameless). Its inputs and outputs are the step's,
+    one for one.
 
-    `updates` holds (out, in) pairs done in place: that out's buffer is that in's, and only what changes is stored."""
+    `updates` holds (out, in) pairs done in place: that out's buffer is that in's, and only what
+    changes is stored."""
 
     body: Graph
     anchor: str
@@ -54,7 +59,8 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What the schedule tables decide for a step: loops, the scratch they need, why, and a layout for each operand."""
+    """What the schedule tables decide for a step: loops, the scratch they need, why, and a layout
+    for each operand."""
 
     schedule: Schedule
     layouts: tuple[Layout, ...]

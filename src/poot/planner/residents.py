@@ -1,4 +1,5 @@
-"""What stays on the device between steps: Weights, States, Slots and Consts, matched by name over entry points.
+"""What stays on the device between steps: Weights, States, Slots and Consts, matched by name over
+entry points.
 
 Each space is cut into buffers no larger than the device allows; no value straddles two.
 """
@@ -25,7 +26,8 @@ class Spaces:
     parts: dict[str, int] = field(default_factory=dict[str, int])
 
     def take(self, space: str, nbytes: int, name: str) -> Place:
-        """The next place of a space. Raises BindingLimit where a value passes the device's largest binding."""
+        """The next place of a space. Raises BindingLimit where a value passes the device's largest
+        binding."""
         most = min(self.limits.binding_nbytes, self.limits.buffer_nbytes)
         if nbytes > most:
             raise BindingLimit(
@@ -49,7 +51,8 @@ def _storage_name(i: Input) -> str:
 
 
 def match_inputs(entries: dict[str, Graph]) -> dict[str, tuple[str, Input]]:
-    """name -> (first entry point that has it, input). Raises PlanError naming both where two entry points disagree."""
+    """name -> (first entry point that has it, input). Raises PlanError naming both where two entry
+    points disagree."""
     seen: dict[str, tuple[str, Input]] = {}
     for entry, graph in entries.items():
         for i in graph.inputs:
@@ -61,7 +64,8 @@ def match_inputs(entries: dict[str, Graph]) -> dict[str, tuple[str, Input]]:
                 continue  # a slot belongs to its entry point: extents may differ
             if i.var.type != other.var.type or i.storage != other.storage:
                 raise PlanError(
-                    f"entry points disagree on {i.name}: {other_entry!r} has {_storage_name(other)} "
+                    f"entry points disagree on {i.name}: {other_entry!r} has "
+                    f"{_storage_name(other)} "
                     f"{other.var.type}, {entry!r} has {_storage_name(i)} {i.var.type}"
                 )
     return seen

@@ -1,6 +1,7 @@
 """From eqns to requests: each eqn becomes one step's body, canonical, with its anchor and schedule.
 
-A region eqn is taken as it is; a bare primitive (a program compiled with no passes) becomes a region of its own. A
+A region eqn is taken as it is; a bare primitive (a program compiled with no passes) becomes a
+region of its own. A
 scatter_update that can't be done in place becomes a copy and an in-place update of the copy.
 """
 
@@ -8,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import cast
 
 from poot.ir.graph import Eqn, Graph, Input, Slot, Var
 from poot.limits import DeviceLimits
@@ -41,11 +43,16 @@ def canonical_body(body: Graph) -> Graph:
         return ids[v.id]
 
     inputs = tuple(
-        Input(named(i.var), f"i{n}", i.storage if isinstance(i.storage, Slot) and i.storage.range else Slot())
+        Input(
+            named(i.var),
+            f"i{n}",
+            i.storage if isinstance(i.storage, Slot) and i.storage.range else Slot(),
+        )
         for n, i in enumerate(body.inputs)
     )
     eqns = tuple(
-        replace(e, ins=tuple(map(named, e.ins)), outs=tuple(map(named, e.outs)), loc="") for e in body.eqns
+        replace(e, ins=tuple(map(named, e.ins)), outs=tuple(map(named, e.outs)), loc="")
+        for e in body.eqns
     )
     return Graph(inputs, eqns, tuple(map(named, body.outputs)))
 
@@ -68,8 +75,16 @@ def _wrap(eqn: Eqn) -> Eqn:
 
 def describe(body: Graph) -> str:
     """For people: what a step computes, its chief op first."""
-    names = [e.op for e in body.eqns if e.op not in ("reshape", "broadcast", "transpose", "const", "iota", "slice")]
-    chief = [n for n in names if n in ("attention", "matmul", "reduce", "topk", "argmax", "rope", *IN_PLACE)]
+    names = [
+        e.op
+        for e in body.eqns
+        if e.op not in ("reshape", "broadcast", "transpose", "const", "iota", "slice")
+    ]
+    chief = [
+        n
+        for n in names
+        if n in ("attention", "matmul", "reduce", "topk", "argmax", "rope", *IN_PLACE)
+    ]
     rest = len(names) - len(chief)
     shown = " ".join(dict.fromkeys(chief)) or (names[0] if names else "copy")
     return f"{shown} +{rest}" if chief and rest else shown
@@ -86,7 +101,13 @@ def _split_scatter(eqn: Eqn, next_id: int) -> tuple[Eqn, Eqn]:
     """copy = x; out = scatter_update(copy, update, rows) in place."""
     x, update, rows = eqn.ins
     copied = Var(next_id, x.type)
-    copy_eqn = Eqn("region", (x,), (copied,), (("anchor", "none"), ("body", copy_body(x)), ("updates", ())), eqn.loc)
+    copy_eqn = Eqn(
+        "region",
+        (x,),
+        (copied,),
+        (("anchor", "none"), ("body", copy_body(x)), ("updates", ())),
+        eqn.loc,
+    )
     inner = replace(eqn, ins=(copied, update, rows))
     region = _wrap(inner)
     at = region.ins.index(copied)
@@ -96,7 +117,8 @@ def _split_scatter(eqn: Eqn, next_id: int) -> tuple[Eqn, Eqn]:
 
 
 def regions_of(graph: Graph, can_update: Callable[[Eqn], bool]) -> list[Eqn]:
-    """Every eqn as a region eqn, in order. `can_update` says whether a bare update eqn may write over its x."""
+    """Every eqn as a region eqn, in order. `can_update` says whether a bare update eqn may write
+    over its x."""
     next_id = 1 + max((v.id for e in graph.eqns for v in e.outs), default=0)
     next_id = max(next_id, 1 + max((i.var.id for i in graph.inputs), default=0))
     out: list[Eqn] = []
@@ -106,7 +128,12 @@ def regions_of(graph: Graph, can_update: Callable[[Eqn], bool]) -> list[Eqn]:
         elif eqn.op in IN_PLACE and can_update(eqn):
             region = _wrap(eqn)
             updates = ((0, region.ins.index(eqn.ins[0])),)
-            out.append(replace(region, attrs=(("anchor", "none"), ("body", region.attr("body")), ("updates", updates))))
+            out.append(
+                replace(
+                    region,
+                    attrs=(("anchor", "none"), ("body", region.attr("body")), ("updates", updates)),
+                )
+            )
         elif eqn.op == "scatter_update":
             out.extend(_split_scatter(eqn, next_id))
             next_id += 1
@@ -115,12 +142,18 @@ def regions_of(graph: Graph, can_update: Callable[[Eqn], bool]) -> list[Eqn]:
     return out
 
 
+def updates_of(region: Eqn) -> tuple[tuple[int, int], ...]:
+    """A region eqn's (out, in) pairs."""
+    return cast(
+        "tuple[tuple[int, int], ...]", region.attr("updates", ())
+    )  # its typing rule says so
+
+
 def stage_of(region: Eqn, choose: Chooser, limits: DeviceLimits) -> Stage:
     """One region eqn as a stage, its schedule chosen for the device."""
-    body, anchor, updates = region.attr("body"), region.attr("anchor"), region.attr("updates", ())
+    body, anchor, updates = region.attr("body"), region.attr("anchor"), updates_of(region)
     assert isinstance(body, Graph)
     assert isinstance(anchor, str)
-    assert isinstance(updates, tuple)
     canonical = canonical_body(body)
     choice = choose(canonical, anchor, updates, limits)
     request = Request(canonical, anchor, updates, choice.layouts, choice.schedule, choice.scratch)

@@ -9,7 +9,8 @@ from poot.codegen.kir.nodes import Kernel
 
 @dataclass(frozen=True, slots=True)
 class KernelCall:
-    """One launch of a lowered step. `args` says which buffer each kernel parameter is: ("in", i), ("out", i) or
+    """One launch of a lowered step. `args` says which buffer each kernel parameter is: ("in", i),
+    ("out", i) or
     ("scratch", i), in the order of kernel.params. The grid is counted in workgroups."""
 
     kernel: Kernel

@@ -189,7 +189,7 @@ class KernelBuilder:
         self._count += 1
         return Reg(f"{prefix}{self._count}", type, mutable)
 
-    def op(self, name: str, *args: Val | Number, type: Type | None = None, **attrs: object) -> Val:
+    def op(self, name: str, /, *args: Val | Number, type: Type | None = None, **attrs: object) -> Val:
         """One instruction with one result. `type` is needed where the operands don't give it."""
         row = KIR_OPS[name]
         like: Type = F32
@@ -221,7 +221,7 @@ class KernelBuilder:
             self._known[-1][key] = dst
         return Val(self, dst)
 
-    def do(self, name: str, *args: Val | Number, like: Type = I32, **attrs: object) -> None:
+    def do(self, name: str, /, *args: Val | Number, like: Type = I32, **attrs: object) -> None:
         """One instruction without a result."""
         operands = tuple(self._operand(a, like) for a in args)
         self._emit(Ins(name, (), operands, tuple(sorted(attrs.items()))))

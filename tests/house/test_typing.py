@@ -1,0 +1,130 @@
+"""What pyright can't see: Any in a signature, a silenced line without a reason, a loose class."""
+
+from __future__ import annotations
+
+import ast
+import re
+import tomllib
+
+import pytest
+
+from tests.support.sources import ROOT, Source, functions, sources
+
+IGNORE = re.compile(r"#\s*(type:\s*ignore|pyright:)")
+WITH_REASON = re.compile(r"#\s*pyright:\s*ignore\[[A-Za-z, ]+\] - \S")
+LOOSE = "# pyright: basic"
+# Dataclasses that are not frozen, each with its reason.
+MUTABLE = {
+    "poot.ir.build.Builder": "collects a graph before it is frozen",
+}
+
+
+def untyped() -> tuple[str, ...]:
+    """The wrappers of untyped libraries, as pyproject names them."""
+    return tuple(tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["poot"]["untyped"])
+
+
+def says_any(source: Source) -> list[str]:
+    """Functions with Any in an argument or the result."""
+    bad: list[str] = []
+    for node in functions(source.tree):
+        a = node.args
+        args = [*a.posonlyargs, *a.args, *a.kwonlyargs, *(x for x in (a.vararg, a.kwarg) if x)]
+        for hint in (*(arg.annotation for arg in args), node.returns):
+            parts = ast.walk(hint) if hint is not None else ()
+            if any(getattr(p, "id", getattr(p, "attr", "")) == "Any" for p in parts):
+                bad.append(f"{source.path}:{node.lineno} {node.name}")
+    return bad
+
+
+def silenced(source: Source) -> list[str]:
+    """Lines that silence a checker without naming the rule and the reason."""
+    rows = enumerate(source.lines, 1)
+    return [f"{source.path}:{n}" for n, x in rows if IGNORE.search(x) and not WITH_REASON.search(x)]
+
+
+def bare_casts(source: Source) -> list[str]:
+    """Calls of typing.cast on a line that gives no reason."""
+    return [
+        f"{source.path}:{node.lineno}"
+        for node in ast.walk(source.tree)
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "cast"
+        if "#" not in source.lines[(node.end_lineno or node.lineno) - 1]
+        and isinstance(node.args[0], ast.Constant | ast.Subscript | ast.Name)
+        and "from typing import" in source.text
+    ]
+
+
+def loose_dataclasses(source: Source) -> list[str]:
+    """Dataclasses that lack slots, or aren't frozen and not in MUTABLE."""
+    bad: list[str] = []
+    for node in ast.walk(source.tree):
+        if not isinstance(node, ast.ClassDef):
+            continue
+        for mark in node.decorator_list:
+            call = mark.func if isinstance(mark, ast.Call) else mark
+            if getattr(call, "id", getattr(call, "attr", "")) != "dataclass":
+                continue
+            given = {k.arg for k in mark.keywords} if isinstance(mark, ast.Call) else set[str]()
+            may_change = f"{source.module}.{node.name}" in MUTABLE
+            if "slots" not in given or ("frozen" not in given and not may_change):
+                bad.append(f"{source.path}:{node.lineno} {node.name}")
+    return bad
+
+
+def test_no_signature_says_any():
+    files = [s for s in sources("src") if s.path not in untyped()]
+    assert [row for s in files for row in says_any(s)] == []
+
+
+def test_only_the_named_wrappers_loosen_pyright():
+    loosened = {s.path for s in sources("src") if LOOSE in s.lines}
+    assert loosened == set(untyped())
+
+
+def test_a_silenced_line_names_the_rule_and_the_reason():
+    files = [s for s in sources("src") if s.path not in untyped()]
+    assert [row for s in files for row in silenced(s)] == []
+
+
+def test_a_cast_gives_its_reason_on_its_line():
+    assert [row for s in sources("src") for row in bare_casts(s)] == []
+
+
+def test_dataclasses_are_frozen_and_have_slots():
+    assert [row for s in sources("src") for row in loose_dataclasses(s)] == []
+
+
+def test_the_package_says_that_it_is_typed():
+    assert (ROOT / "src/poot/py.typed").is_file()
+
+
+@pytest.mark.parametrize(
+    "check, text",
+    [
+        (says_any, "def f(x: dict[str, Any]): ..."),
+        (says_any, "def f(*, x: int) -> typing.Any: ..."),
+        (silenced, "x = f()  # type: ignore"),
+        (silenced, "x = f()  # pyright: ignore"),
+        (silenced, "x = f()  # pyright: ignore[reportAttributeAccessIssue]"),
+        (bare_casts, "from typing import cast\nx = cast('int', f())"),
+        (loose_dataclasses, "@dataclass\nclass A: ..."),
+        (loose_dataclasses, "@dataclass(slots=True)\nclass A: ..."),
+        (loose_dataclasses, "@dataclasses.dataclass(frozen=True)\nclass A: ..."),
+    ],
+)
+def test_each_check_finds_what_it_is_for(check, text):
+    assert len(check(Source("x.py", "poot.x", text, ast.parse(text)))) == 1
+
+
+@pytest.mark.parametrize(
+    "check, text",
+    [
+        (says_any, "def f(x: object) -> int: ..."),
+        (silenced, "x = f()  # pyright: ignore[reportCallIssue] - the stub lacks it"),
+        (bare_casts, "from typing import cast\nx = cast('int', f())  # f says so"),
+        (loose_dataclasses, "@dataclass(frozen=True, slots=True)\nclass A: ..."),
+    ],
+)
+def test_no_check_finds_what_is_allowed(check, text):
+    assert check(Source("x.py", "poot.x", text, ast.parse(text))) == []

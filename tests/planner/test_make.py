@@ -1,0 +1,185 @@
+"""Whole plans of small programs."""
+
+import re
+
+import pytest
+
+from poot.errors import BindingLimit, CapabilityError, DonationError, MemoryBudget, PlanError, ScratchBytes
+from tests.support.plans import plan_text, small
+
+COUNTER = """
+state v0: f32[64] "count" -> v1
+slot  v2: f32[64] "x"
+v1: f32[64] = add(v0, v2)
+out v1
+"""
+
+CACHE = """
+state v0: f32[1,2,16,8] "cache" -> v3
+slot  v1: f32[1,2,1,8] "k"
+slot  v2: i32[] "pos" kind=pos range=(0, 16)
+v3: f32[1,2,16,8] = dynamic_update_slice(v0, v1, v2) axis=2
+v4: f32[1,2] = reduce(v3) axis=(2, 3) keepdim=False kind=sum
+out v4
+"""
+
+
+def layers(count: int) -> str:
+    lines = ['weight v0: f32[64,64] "w"', 'slot v1: f32[64,64] "x"']
+    for n in range(count):
+        a = 1 + 2 * n
+        lines += [f"v{a + 1}: f32[64,64] = matmul(v{a}, v0)", f"v{a + 2}: f32[64,64] = exp(v{a + 1})"]
+    return "\n".join([*lines, f"out v{1 + 2 * count}"])
+
+
+def test_a_state_updated_by_a_slice_is_written_where_it_lies():
+    plan = plan_text(main=CACHE)
+    update = plan.entries[0].steps[0]
+    assert update.request.updates == ((0, 0),)
+    assert update.outs[0] == update.ins[0]
+    assert update.outs[0].space == "states"
+
+
+def test_a_state_computed_otherwise_is_copied_at_the_end():
+    plan = plan_text(main=COUNTER)
+    add, copy = plan.entries[0].steps
+    assert add.outs[0].space == "arena"
+    assert copy.outs[0].name == "count"
+    assert copy.ins == add.outs
+
+
+def test_two_states_that_swap_are_staged_first():
+    plan = plan_text(
+        main="""
+        state v0: f32[4] "a" -> v1
+        state v1: f32[4] "b" -> v0
+        out v0
+        """.replace("out v0", "v2: f32[4] = neg(v0)\nout v2")
+    )
+    written = [s.outs[0].name for s in plan.entries[0].steps]
+    assert written[-2:] == ["a", "b"]
+    assert all(s.ins[0].space == "arena" for s in plan.entries[0].steps[-2:])
+
+
+def test_a_later_reader_of_the_old_state_is_copied_functionally():
+    text = CACHE.replace("reduce(v3)", "reduce(v0)")
+    plan = plan_text(main=text)
+    assert all(not s.request.updates for s in plan.entries[0].steps)
+
+
+def test_a_region_that_updates_a_state_read_later_is_refused_by_name():
+    body = """region(v0, v1, v2) anchor=none updates=((0, 0),) body={
+        in v0: f32[1,2,16,8]
+        in v1: f32[1,2,1,8]
+        in v2: i32[]
+        v3: f32[1,2,16,8] = dynamic_update_slice(v0, v1, v2) axis=2
+        out v3
+    }"""
+    text = re.sub(r"dynamic_update_slice.*", lambda _: body, CACHE).replace("reduce(v3)", "reduce(v0)")
+    with pytest.raises(DonationError, match="reads its old value later"):
+        plan_text(main=text)
+
+
+def test_the_arena_does_not_grow_with_layers():
+    sizes = [dict(plan_text(main=layers(n)).spaces)["arena"] for n in (2, 32)]
+    assert sizes[0] == sizes[1]
+
+
+def test_equal_layers_share_requests():
+    plan = plan_text(main=layers(32))
+    assert len({s.request for s in plan.entries[0].steps}) == 2
+
+
+def test_a_scatter_that_is_no_state_update_copies_first():
+    plan = plan_text(
+        main="""
+        slot v0: f32[8,4] "pool"
+        slot v1: f32[2,4] "rows"
+        slot v2: i32[2] "at"
+        v3: f32[8,4] = scatter_update(v0, v1, v2)
+        out v3
+        """
+    )
+    copy, scatter = plan.entries[0].steps
+    assert copy.outs == (scatter.outs[0].__class__(*("arena", copy.outs[0].offset, 128, copy.outs[0].name)),)
+    assert scatter.request.updates
+    assert scatter.outs[0].offset == copy.outs[0].offset
+
+
+def test_entry_points_share_weights_and_states_by_name():
+    plan = plan_text(prefill=CACHE, decode=CACHE.replace("reduce(v3)", "reduce(v3)"))
+    assert [r.name for r in plan.residents].count("cache") == 1
+    assert {"prefill:k", "decode:k"} <= {r.name for r in plan.residents}
+
+
+def test_entry_points_that_disagree_are_refused_naming_both():
+    other = CACHE.replace("16,8", "32,8").replace("(0, 16)", "(0, 32)")
+    with pytest.raises(PlanError, match=r"'prefill'.*f32\[1,2,16,8\].*'decode'.*f32\[1,2,32,8\]"):
+        plan_text(prefill=CACHE, decode=other)
+
+
+def test_witnesses_are_made_before_any_state_is_written():
+    plan = plan_text(
+        main="""
+        state v0: f32[16,8] "cache" -> v4
+        slot  v1: f32[1,8] "k"
+        slot  v2: i32[] "at"
+        v3: i32[], v5: bool[] = index_guard(v2) hi=16 lo=0
+        v4: f32[16,8] = dynamic_update_slice(v0, v1, v3) axis=0
+        validate v5
+        out v3
+        """
+    )
+    entry = plan.entries[0]
+    assert entry.guards == 1
+    assert not entry.steps[0].request.updates
+
+
+def test_a_guard_behind_a_state_write_is_refused_with_the_line():
+    text = """
+        state v0: i32[16] "cache" -> v3
+        slot  v1: i32[1] "k"
+        slot  v2: i32[] "at" kind=pos range=(0, 16)
+        v3: i32[16] = dynamic_update_slice(v0, v1, v2) axis=0
+        v4: i32[16], v5: bool[16] = index_guard(v3) hi=16 lo=0
+        validate v5
+        out v4
+        """
+    with pytest.raises(CapabilityError, match="guard depends on a State"):
+        plan_text(main=text)
+
+
+def test_nothing_runs_for_values_without_elements():
+    plan = plan_text(main='slot v0: f32[0,4] "x"\nv1: f32[0,4] = exp(v0)\nout v1')
+    assert plan.entries[0].steps == ()
+
+
+def test_a_budget_that_is_too_small_says_what_takes_the_memory():
+    with pytest.raises(MemoryBudget, match=r"arena \d+.*weights \d+"):
+        plan_text(main=layers(2), budget=1000)
+
+
+def test_a_value_over_the_binding_limit_is_refused_with_both_numbers():
+    with pytest.raises(BindingLimit, match="16384 bytes.*at most 4096"):
+        plan_text(main=layers(1), limits=small(binding_nbytes=4096))
+
+
+def test_a_scratch_over_the_limit_is_refused():
+    text = 'slot v0: f32[2,2] "x"\nv1: f32[2,2] = matmul(v0, v0)\nout v1'
+    with pytest.raises(ScratchBytes, match="scratch of 256 bytes"):
+        plan_text(main=text, limits=small(binding_nbytes=128))
+
+
+def test_weights_over_one_buffer_are_cut_between_values():
+    text = "\n".join(
+        [*(f'weight v{n}: f32[64,64] "w{n}"' for n in range(4)), "v4: f32[64,64] = add(v0, v1)",
+         "v5: f32[64,64] = add(v2, v3)", "out v4, v5"]
+    )
+    plan = plan_text(main=text, limits=small(buffer_nbytes=40000))
+    assert {"weights", "weights.1"} <= dict(plan.spaces).keys()
+    assert all(size <= 40000 for _, size in plan.spaces)
+
+
+def test_the_key_is_the_same_for_the_same_program_and_differs_for_another():
+    keys = [plan_text(main=layers(n)).key for n in (2, 2, 3)]
+    assert keys[0] == keys[1] != keys[2]
