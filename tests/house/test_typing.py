@@ -16,6 +16,7 @@ LOOSE = "# pyright: basic"
 # Dataclasses that are not frozen, each with its reason.
 MUTABLE = {
     "poot.ir.build.Builder": "collects a graph before it is frozen",
+    "poot.ops.record.Recorder": "collects a trace, with the constants that it has met",
 }
 
 

@@ -4,7 +4,7 @@ q is [B,Hq,Lq,Dk], k [B,Hkv,Lk,Dk], v [B,Hkv,Lk,Dv], all of one float dtype; Hq 
 and query head h reads key head h // (Hq / Hkv). The result is [B,Hq,Lq,Dv] in that dtype, and with
 `return_lse` also the natural log of the sum of exp(score), f32 [B,Hq,Lq]. Scores are `softcap(q.k *
 scale) + mask`; a score of -inf weighs exactly 0 and a row of nothing else is NaN, its log-sum-exp
--inf. `sink` [Hq] is one more logit a head, in the maximum and the denominator alone."""
+-inf. `sink` [Hq] is one more logit a head, in the maximum and the denominator alone, not in the log-sum-exp."""
 
 from __future__ import annotations
 
@@ -257,5 +257,8 @@ def weigh_values(scores: Array, v: Array, sink: Array | None, return_lse: bool) 
     out = (ex / total) @ v
     if not return_lse:
         return out
+    if logit is not None:
+        top = reduce("max", scores, 3, True)
+        total = reduce("sum", emit("exp", scores - top), 3, True)
     top, total = (reshape(x, x.shape[:3]).astype("f32") for x in (top, total))
     return out, where(top == -math.inf, -math.inf, top + emit("log", total))

@@ -133,7 +133,7 @@ def _hidden(eqn: Eqn, at: dict[str, Array], scores: Array) -> Array:
     causal, window = eqn.attr("causal"), eqn.attr("window")
     rows, keys = scores.shape[2:]
     if causal is not None or window is not None:
-        first = int_attr(eqn, "causal") if causal is not None else keys - rows
+        first = int_attr(eqn, "causal") if causal is not None else 0
         r = emit("iota", recorder=scores.recorder, shape=(rows, 1), axis=0, dtype="i32")
         t = emit("iota", recorder=scores.recorder, shape=(1, keys), axis=1, dtype="i32")
         width = int_attr(eqn, "window") if window is not None else None
