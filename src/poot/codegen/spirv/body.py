@@ -11,12 +11,12 @@ import math
 import struct
 from collections.abc import Sequence
 
-import ml_dtypes
 import numpy as np
 
 from poot.codegen.kir.nodes import Lit, Operand, Reg, Ty
 from poot.codegen.spirv.words import GLSL, STORAGE, Module, encode
 from poot.errors import DtypeLowering
+from poot.ir.dtypes import DTYPES
 from poot.limits import DeviceLimits
 
 # The dtype a register of each dtype is held in.
@@ -24,12 +24,6 @@ HELD_IN = {
     "f32": "f32", "f16": "f32", "bf16": "f32", "f8e4m3": "f32", "i32": "i32", "i8": "i32",
     "u32": "u32", "u8": "u32", "bool": "bool", "i64": "i64", "u64": "u64",
 }  # fmt: skip
-ROUNDED = {
-    "f32": np.dtype(np.float32),
-    "f16": np.dtype(np.float16),
-    "bf16": np.dtype(ml_dtypes.bfloat16),
-    "f8e4m3": np.dtype(ml_dtypes.float8_e4m3fn),
-}
 
 
 def register_type(operand: Operand) -> Ty:
@@ -87,7 +81,7 @@ class Body:
         if held == "f32":
             # Out-of-range literals of a narrow dtype become infinities by numpy's own rounding.
             with np.errstate(over="ignore"):
-                rounded = float(np.asarray(value, np.float32).astype(ROUNDED[dtype]))
+                rounded = float(np.asarray(value, np.float32).astype(DTYPES[dtype].numpy))
             bits = struct.unpack("<I", struct.pack("<f", rounded))[0]
             if not math.isfinite(rounded):
                 return self.ins("OpBitcast", self.type("f32"), self.const("u32", bits))

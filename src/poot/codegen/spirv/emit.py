@@ -1,12 +1,13 @@
 """A whole kernel as a SPIR-V module.
 
-Buffers are set 0, bindings in parameter order. Immediates are push constants ("push"), or a
-uniform block at the binding after the last buffer ("uniform", for WebGPU, which has no other way).
+Buffers are set 0, bindings in parameter order. Immediates are a uniform block at the binding after
+the last buffer: WebGPU has no push constants, and one module serves Vulkan and wgpu.
 """
 
 from __future__ import annotations
 
 from poot.codegen.kir.nodes import For, If, Ins, Kernel, Stmt, While
+from poot.codegen.kir.text import show
 from poot.codegen.spirv.body import Body
 from poot.codegen.spirv.control import emit_for, emit_if, emit_while, escaping, refuse_roles
 from poot.codegen.spirv.memory import Memory, accesses, declare_buffer, declare_shared
@@ -19,14 +20,14 @@ _VECTORS = ("NumWorkgroups", "WorkgroupId")
 _SUBGROUP = ("SubgroupId", "SubgroupLocalInvocationId")
 
 
-def emit(kernel: Kernel, limits: DeviceLimits, flavour: str = "push") -> bytes:
+def emit(kernel: Kernel, limits: DeviceLimits) -> bytes:
     """The module's words, little-endian; the entry point is "main".
 
     Raises CapabilityError (threads, workgroup memory, subgroup width), BindingLimit (too many
     buffers) and DtypeLowering (an op or dtype the target lacks), each with the kernel's name."""
     check(kernel, limits)
     try:
-        return _Writer(kernel, limits, flavour).write()
+        return _Writer(kernel, limits).write()
     except CapabilityError as refusal:
         raise type(refusal)(f"kernel {kernel.name}: {refusal.message}", refusal.loc) from refusal
 
@@ -34,7 +35,9 @@ def emit(kernel: Kernel, limits: DeviceLimits, flavour: str = "push") -> bytes:
 def check(kernel: Kernel, limits: DeviceLimits) -> None:
     """Raises what `emit` says, for numbers over the device's."""
     _most(kernel, "lanes", kernel.threads, limits.threads, limits)
-    _most(kernel, "bytes of workgroup memory", kernel.shared_nbytes, limits.workgroup_nbytes, limits)
+    _most(
+        kernel, "bytes of workgroup memory", kernel.shared_nbytes, limits.workgroup_nbytes, limits
+    )
     if len(kernel.params) > limits.storage_buffers:
         raise BindingLimit(
             f"kernel {kernel.name} binds {len(kernel.params)} buffers: "
@@ -54,10 +57,16 @@ def _most(kernel: Kernel, what: str, asked: int, most: int, limits: DeviceLimits
         raise CapabilityError(f"kernel {kernel.name} asks {asked} {what}: {limits.name} has {most}")
 
 
+def emit_spirv(kernel: Kernel, limits: DeviceLimits) -> tuple[bytes, str]:
+    """The module's words, and the kernel's text for people; `text.disassemble` shows the words."""
+    return emit(kernel, limits), show(kernel)
+
+
 class _Writer:
-    def __init__(self, kernel: Kernel, limits: DeviceLimits, flavour: str) -> None:
+    """One kernel being written: the module, the function's body, and builtins read so far."""
+
+    def __init__(self, kernel: Kernel, limits: DeviceLimits) -> None:
         self.kernel = kernel
-        self.flavour = flavour
         self.module = Module()
         self.body = Body(self.module, limits, escaping(kernel.body), kernel.subgroup)
         self.inputs: dict[str, int] = {}
@@ -137,15 +146,14 @@ class _Writer:
         m.decorate(block, "Block")
         for at in range(len(imms)):
             m.decorate_member(block, at, "Offset", 4 * at)
-        storage = "PushConstant" if self.flavour == "push" else "Uniform"
-        variable = m.variable(m.type("OpTypePointer", STORAGE[storage], block), storage)
-        if storage == "Uniform":
-            m.decorate(variable, "DescriptorSet", 0)
-            m.decorate(variable, "Binding", len(self.kernel.params))
+        uniform = STORAGE["Uniform"]
+        variable = m.variable(m.type("OpTypePointer", uniform, block), "Uniform")
+        m.decorate(variable, "DescriptorSet", 0)
+        m.decorate(variable, "Binding", len(self.kernel.params))
         pointers: dict[str, int] = {}
         code, b.code = b.code, self.prologue
         for at, imm in enumerate(imms):
-            pointer = m.type("OpTypePointer", STORAGE[storage], b.type(imm.dtype))
+            pointer = m.type("OpTypePointer", uniform, b.type(imm.dtype))
             pointers[imm.name] = b.ins("OpAccessChain", pointer, variable, b.const("i32", at))
         b.code = code
         return pointers

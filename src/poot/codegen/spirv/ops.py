@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from poot.codegen.kir.nodes import Ins, Operand, Ty
+from poot.codegen.kir.nodes import Ins
 from poot.codegen.spirv.body import HELD_IN, Body, register_type
 from poot.codegen.spirv.memory import Memory
 from poot.codegen.spirv.subgroup import (

@@ -64,8 +64,7 @@ CAPABILITIES = {
     "GroupNonUniformArithmetic": 63, "GroupNonUniformBallot": 64, "GroupNonUniformShuffle": 65,
     "StorageBuffer16BitAccess": 4433,
 }  # fmt: skip
-STORAGE = {"Input": 1, "Uniform": 2, "Workgroup": 4, "Function": 7, "PushConstant": 9,
-           "StorageBuffer": 12}  # fmt: skip
+STORAGE = {"Input": 1, "Uniform": 2, "Workgroup": 4, "Function": 7, "StorageBuffer": 12}
 DECORATIONS = {"Block": 2, "ArrayStride": 6, "BuiltIn": 11, "Coherent": 23, "NonWritable": 24,
                "NonReadable": 25, "Binding": 33, "DescriptorSet": 34, "Offset": 35}  # fmt: skip
 BUILTINS = {"NumWorkgroups": 24, "WorkgroupId": 26, "LocalInvocationIndex": 29,
@@ -100,7 +99,7 @@ SECTIONS = ("capability", "extension", "import", "model", "entry", "mode", "name
 
 
 class Module:
-    """Collects words by section. Types, constants and capabilities asked for twice are made once."""
+    """Collects words by section. A type, constant or capability asked for twice is made once."""
 
     def __init__(self) -> None:
         self._sections: dict[str, list[int]] = {s: [] for s in SECTIONS}
