@@ -3,7 +3,7 @@
 A rule looks at one eqn and at what produced its operands, and hands back the value to use instead,
 built with `Scope.emit`. What it emits is offered to the rules in turn, so a sweep ends with no rule
 left to fire: every producer a rule sees is in its final form. Eqns whose values nobody reads are
-dropped. Time is linear in eqns plus rewrites; nothing recurses.
+dropped, and equal eqns become one. Time is linear in eqns plus rewrites; nothing recurses.
 """
 
 from __future__ import annotations
@@ -14,6 +14,9 @@ from dataclasses import dataclass, replace
 from poot.errors import PassError
 from poot.ir.build import make_eqn
 from poot.ir.graph import Eqn, Graph, Input, Var
+from poot.ir.walk import next_id, renumber, use_counts
+from poot.passes.cse import Key, key_of
+from poot.passes.dce import dce
 
 RuleFn = Callable[[Eqn, "Scope"], "Var | tuple[Var, ...] | None"]
 
@@ -23,7 +26,7 @@ _REWRITES_PER_EQN = 32
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A named rewrite of the eqns of some ops. `fn` returns the value (or values) to use instead, or None."""
+    """A named rewrite of the eqns of some ops. `fn` returns what to use instead, or None."""
 
     name: str
     ops: tuple[str, ...]
@@ -41,7 +44,8 @@ def rule(*ops: str) -> Callable[[RuleFn], Rule]:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """One thing that a pass did or declined, for people: `kind` is "did" or "declined", `loc` the user's line."""
+    """What a pass did or declined, for people. `kind` is "did" or "declined", `loc` the user's
+    line."""
 
     kind: str
     what: str
@@ -57,13 +61,12 @@ class Scope:
         self.fired: dict[str, int] = {}
         self.fresh: list[Eqn] = []
         self._made: dict[int, Eqn] = {}
-        self._uses: dict[int, int] = {}
+        self._first: dict[Key, Eqn] = {}
+        self._uses = use_counts(graph)
         self._forward: dict[int, Var] = {}
         self._inputs: dict[int, Input] = {i.var.id: i for i in graph.inputs}
-        self._next = 1 + max(all_ids(graph), default=-1)
+        self._next = next_id(graph)
         self._loc = ""
-        for var in all_reads(graph):
-            self._uses[var.id] = self._uses.get(var.id, 0) + 1
 
     def producer(self, var: Var) -> Eqn | None:
         """The finished eqn that makes var, or None for an input."""
@@ -90,7 +93,7 @@ class Scope:
         return out
 
     def decline(self, what: str, loc: str = "") -> None:
-        """Records why something that looked right stays as it is. Returns None, for `return scope.decline()`."""
+        """Records why something that looked right stays as it is."""
         self.notes.append(Note("declined", what, loc or self._loc))
 
     def did(self, what: str, loc: str = "") -> None:
@@ -119,12 +122,15 @@ class Scope:
             left = self._uses[var.id] = self._uses.get(var.id, 0) - 1
             made = self._made.get(var.id) if left == 0 else None
             if made is not None and not any(self._uses.get(o.id) for o in made.outs):
-                del self._made[var.id]
+                for out in made.outs:
+                    del self._made[out.id]
+                self._first.pop(key_of(made), None)
                 stack.extend(made.ins)
 
     def _replace(self, eqn: Eqn, by: tuple[Var, ...], name: str) -> None:
         """Books a rewrite: every reader of eqn's outs reads `by` from now on."""
-        self.fired[name] = self.fired.get(name, 0) + 1
+        if name:
+            self.fired[name] = self.fired.get(name, 0) + 1
         for fresh in self.fresh:
             for var in fresh.ins:
                 self._uses[var.id] = self._uses.get(var.id, 0) + 1
@@ -151,14 +157,24 @@ class Scope:
                 continue
             eqn = self._resolved(eqn)
             if not self._fire(eqn, table.get(eqn.op, [])):
-                done.append(eqn)
-                self._made.update((o.id, eqn) for o in eqn.outs)
+                if self._keep(eqn):
+                    done.append(eqn)
                 continue
             budget -= 1
             if budget < 0:
                 raise PassError(f"rules do not settle: {', '.join(sorted(self.fired))}", eqn.loc)
             pending.extend(reversed(self.fresh))
         return done
+
+    def _keep(self, eqn: Eqn) -> bool:
+        """Takes eqn as it is; or, where an equal one was taken, uses that and says false."""
+        earlier = self._first.setdefault(key_of(eqn), eqn)
+        if earlier is eqn:
+            self._made.update((o.id, eqn) for o in eqn.outs)
+            return True
+        self.fresh = []
+        self._replace(eqn, earlier.outs, "")
+        return False
 
     def _fire(self, eqn: Eqn, rules: list[Rule]) -> bool:
         """Tries each rule in turn; true if one gave another value."""
@@ -172,31 +188,16 @@ class Scope:
         return False
 
 
-def all_reads(graph: Graph) -> Iterable[Var]:
-    """Every read of a value: by eqns, outputs, states and validations."""
-    for eqn in graph.eqns:
-        yield from eqn.ins
-    yield from graph.outputs
-    yield from (out for _, out in graph.states)
-    yield from graph.validations
-
-
-def all_ids(graph: Graph) -> Iterable[int]:
-    """The ids of every bound value."""
-    yield from (i.var.id for i in graph.inputs)
-    yield from (o.id for e in graph.eqns for o in e.outs)
-
-
 @dataclass(frozen=True, slots=True)
-class Rewritten:
-    """A graph after a sweep: what fired how often, and the notes taken."""
+class Outcome:
+    """A graph after a pass: what fired how often, and the notes taken."""
 
     graph: Graph
-    fired: tuple[tuple[str, int], ...]
-    notes: tuple[Note, ...]
+    fired: tuple[tuple[str, int], ...] = ()
+    notes: tuple[Note, ...] = ()
 
 
-def rewrite(graph: Graph, rules: tuple[Rule, ...]) -> Rewritten:
+def rewrite(graph: Graph, rules: tuple[Rule, ...]) -> Outcome:
     """Applies the rules everywhere, drops what nobody reads, and renumbers values from v0.
 
     Raises PassError where the rules never settle, or where one changes a value's type."""
@@ -210,43 +211,9 @@ def rewrite(graph: Graph, rules: tuple[Rule, ...]) -> Rewritten:
         validations=tuple(scope.current(v) for v in graph.validations),
     )
     fired = tuple(sorted(scope.fired.items()))
-    return Rewritten(renumbered(without_unread(swept)), fired, tuple(scope.notes))
+    return Outcome(renumber(dce(swept)), fired, tuple(scope.notes))
 
 
 def apply(rules: tuple[Rule, ...], graph: Graph) -> Graph:
     """The graph after `rewrite`."""
     return rewrite(graph, rules).graph
-
-
-def without_unread(graph: Graph) -> Graph:
-    """The graph without the eqns that no output, state or validation needs. Inputs stay."""
-    live = {v.id for v in (*graph.outputs, *(o for _, o in graph.states), *graph.validations)}
-    kept: list[Eqn] = []
-    for eqn in reversed(graph.eqns):
-        if any(o.id in live for o in eqn.outs):
-            kept.append(eqn)
-            live.update(v.id for v in eqn.ins)
-    return graph if len(kept) == len(graph.eqns) else replace(graph, eqns=tuple(reversed(kept)))
-
-
-def renumbered(graph: Graph) -> Graph:
-    """The same graph with values numbered from v0 in the order they are bound."""
-    named: dict[int, Var] = {}
-
-    def fresh(var: Var) -> Var:
-        named[var.id] = Var(len(named), var.type)
-        return named[var.id]
-
-    inputs = tuple(replace(i, var=fresh(i.var)) for i in graph.inputs)
-    eqns: list[Eqn] = []
-    for eqn in graph.eqns:
-        ins = tuple(named[v.id] for v in eqn.ins)
-        eqns.append(replace(eqn, ins=ins, outs=tuple(fresh(o) for o in eqn.outs)))
-    return replace(
-        graph,
-        inputs=inputs,
-        eqns=tuple(eqns),
-        outputs=tuple(named[v.id] for v in graph.outputs),
-        states=tuple((named[i.id], named[o.id]) for i, o in graph.states),
-        validations=tuple(named[v.id] for v in graph.validations),
-    )
