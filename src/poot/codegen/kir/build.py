@@ -138,6 +138,13 @@ COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge", "isnan", "vote_any", "vote_al
 SHAREABLE_IDS = ("lane", "group_id", "num_groups", "subgroup_id", "subgroup_lane", "imm")
 
 
+def _attrs(name: str, given: dict[str, object]) -> tuple[tuple[str, object], ...]:
+    """Each attribute of the op's row, None where it is left out."""
+    row = KIR_OPS[name]
+    assert set(given) <= set(row.attrs), (name, given)
+    return tuple((attr, given.get(attr)) for attr in row.attrs)
+
+
 class KernelBuilder:
     """Collects one kernel. Pure instructions with equal operands in an open scope are made once."""
 
@@ -165,8 +172,10 @@ class KernelBuilder:
         self._shared[name] = Shared(name, dtype, elems, align)
         return name
 
-    def blob(self, name: str, nbytes: int = 128, align: int = 64) -> str:
-        self._blobs[name] = Blob(name, nbytes, align)
+    def blob(
+        self, name: str, dtype: str = "", box: tuple[int, ...] = (), swizzle: str | None = None
+    ) -> str:
+        self._blobs[name] = Blob(name, 128, 64, dtype, box, swizzle)
         return name
 
     def imm(self, name: str, dtype: str = "i32") -> Val:
@@ -204,7 +213,7 @@ class KernelBuilder:
         if type is None:
             lanes = like.lanes if isinstance(like, Ty) else 1
             type = Ty("bool", lanes) if name in COMPARISONS else (operands[1].type if name == "select" else operands[0].type)
-        frozen = tuple(sorted(attrs.items()))
+        frozen = _attrs(name, attrs)
         folded = fold(name, tuple(operands), type) if isinstance(type, Ty) else None
         if folded is not None:
             return Val(self, folded)
@@ -224,7 +233,7 @@ class KernelBuilder:
     def do(self, name: str, /, *args: Val | Number, like: Type = I32, **attrs: object) -> None:
         """One instruction without a result."""
         operands = tuple(self._operand(a, like) for a in args)
-        self._emit(Ins(name, (), operands, tuple(sorted(attrs.items()))))
+        self._emit(Ins(name, (), operands, _attrs(name, attrs)))
 
     def _emit(self, stmt: Stmt) -> None:
         self._blocks[-1].append(stmt)

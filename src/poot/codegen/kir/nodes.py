@@ -6,6 +6,7 @@ counts elements of the memory it addresses. Memory is a parameter (a device buff
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 # Size in bytes of an element in memory. bool in memory is a u32 word.
@@ -46,10 +47,14 @@ class Frag:
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """What an asynchronous op returns; `wait` ends it."""
+    """What closes a group of asynchronous work; `wait` ends it. Groups of one kind end in the order they were made.
+
+    `kind` is "copy" (cp_async), "wgmma" or "bulk" (tma_store)."""
+
+    kind: str = "copy"
 
     def __str__(self) -> str:
-        return "token"
+        return f"token[{self.kind}]"
 
 
 Type = Ty | Frag | Token
@@ -69,10 +74,15 @@ class Reg:
 
 @dataclass(frozen=True, slots=True)
 class Lit:
-    """A number known at generation time. Floats print so that they round-trip; inf and nan are allowed."""
+    """A number known at generation time. Floats print so that they round-trip; inf and nan are allowed, and every
+    nan is one value: its bits are not kept."""
 
     value: float | int | bool
     type: Ty
+
+    def __post_init__(self) -> None:
+        if self.value != self.value:
+            object.__setattr__(self, "value", math.nan)
 
     def __str__(self) -> str:
         return str(self.value).lower() if self.type.dtype == "bool" else repr(self.value)
@@ -83,7 +93,9 @@ Operand = Reg | Lit
 
 @dataclass(frozen=True, slots=True)
 class Ins:
-    """dsts = op(*args) **attrs, one row of `ops.KIR_OPS`. `mem` attributes name a parameter or workgroup array."""
+    """dsts = op(*args) **attrs, one row of `ops.KIR_OPS`. `mem` attributes name a parameter or workgroup array.
+
+    `attrs` has each attribute of the row, sorted by name, None where it is left out."""
 
     op: str
     dsts: tuple[Reg, ...]
@@ -171,11 +183,16 @@ class Imm:
 
 @dataclass(frozen=True, slots=True)
 class Blob:
-    """Opaque launch bytes that the backend fills at bind (a tensor map). `nbytes` and alignment are its own."""
+    """Opaque launch bytes that the backend fills at bind (a tensor map). `nbytes` and alignment are its own.
+
+    A tensor map's box, in elements, innermost axis first, its dtype and its swizzle are what the kernel counts on."""
 
     name: str
-    nbytes: int
-    align: int
+    nbytes: int = 128
+    align: int = 64
+    dtype: str = ""
+    box: tuple[int, ...] = ()
+    swizzle: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -111,28 +111,43 @@ _row("vote_any", 1, 1, "bool: a is true in some lane of the subgroup.", effect="
 _row("vote_all", 1, 1, "bool: a is true in every lane of the subgroup.", effect="sync")
 _row("ballot", 1, 1, "u32: bit i is a of lane i; subgroups of at most 32 lanes.", effect="sync")
 
-# Target-only: asynchronous copies, barriers with phases, matrix units
+# Target-only: asynchronous copies, barriers with phases, matrix units. Strides and indices count elements.
 _T: dict[str, bool] = {"portable": False}
-_row("cp_async", 2, 0, "Copies `nbytes` (4, 8 or 16) from mem[b] to workgroup array dst[a] behind the lane's back; part of the next "
-     "async_commit. `bypass` skips L1. A third form zero-fills where `pred` is false.", attrs="dst mem nbytes bypass", effect="async", **_T)
-_row("async_commit", 0, 1, "token: closes the group of copies issued since the last.", effect="async", **_T)
-_row("wait", 1, 0, "Ends the token's group and all before it, leaving at most `pending` later groups open.", attrs="pending", effect="sync", **_T)
-_row("mbar_init", 1, 0, "mem[a] expects `count` arrivals a phase.", attrs="mem count", effect="sync", **_T)
-_row("mbar_arrive", 1, 0, "One arrival on mem[a]; with `expect` bytes added to the phase first.", attrs="mem expect", effect="sync", **_T)
-_row("mbar_wait", 2, 0, "Waits until the phase of parity b on mem[a] is complete.", attrs="mem", effect="sync", **_T)
-_row("tma_load", None, 0, "Box of tensor map `blob` at coordinates args[2:], to workgroup array dst[args[0]], counted on mbar mem[args[1]].",
-     attrs="blob dst mem", effect="async", **_T)
-_row("tma_store", None, 1, "token: box of `blob` at coordinates args[1:] from workgroup array mem[args[0]].", attrs="blob mem", effect="async", **_T)
+_row("cp_async", None, 0, "Copies `nbytes` (4, 8 or 16) from mem[b] to workgroup array dst[a] behind the lane's back; part of the lane's next "
+     "async_commit. `bypass` skips L1. With a third operand (bool) a lane where it is false writes zeros and reads nothing.",
+     attrs="dst mem nbytes bypass", effect="async", **_T)
+_row("async_commit", 0, 1, "token[copy]: closes the lane's group of copies issued since the last, which may be empty.", effect="async", **_T)
+_row("wait", 1, 0, "Waits until at most the latest `pending` groups of the token's kind are open; the token is of one of that kind made before. "
+     "copy: then the lane itself sees what landed, other lanes after a barrier. wgmma: accumulators can be touched and operands written. "
+     "bulk: the workgroup memory that was read can be written.", attrs="pending", effect="sync", **_T)
+_row("mbar_init", 1, 0, "mem[a] expects `count` arrivals a phase; its first phase has parity 0. One lane, once.", attrs="mem count", effect="sync", **_T)
+_row("mbar_arrive", 1, 0, "One arrival on mem[a] by each active lane; with `expect` bytes added to the phase first. Releases what the lane wrote.",
+     attrs="mem expect", effect="sync", **_T)
+_row("mbar_wait", 2, 0, "Waits until the phase of parity b (i32, 0 or 1) on mem[a] is complete; a fresh barrier's phase of parity 1 counts as complete.",
+     attrs="mem", effect="sync", **_T)
+_row("barrier_sync", 1, 0, "Named barrier a (1 .. 15): waits until `threads` lanes have synced or arrived on it.", attrs="threads", effect="sync", **_T)
+_row("barrier_arrive", 1, 0, "Counts this subgroup's lanes on named barrier a and goes on.", attrs="threads", effect="sync", **_T)
+_row("tma_load", None, 0, "The box of tensor map `blob` at coordinates args[2:] (i32, innermost first; elements outside the tensor are zero), to "
+     "dst[args[0]] on; its bytes count on mbar mem[args[1]]. Each active lane copies a box.", attrs="blob dst mem", effect="async", **_T)
+_row("tma_store", None, 1, "token[bulk]: the box of `blob` at coordinates args[1:] from mem[args[0]] on; elements outside the tensor are dropped.",
+     attrs="blob mem", effect="async", **_T)
 _row("frag_fill", 1, 1, "A frag with the scalar in every element.", **_T)
-_row("frag_load", 2, 1, "A frag from mem, element (r, c) at a + r * b + c (trans: a + c * b + r). `swizzle`: None or '128B'.",
+_row("frag_pack", None, 1, "A frag whose elements in this lane are the scalars, in register order.", **_T)
+_row("frag_coord", 0, 1, "An i32 frag: each element's own row (`axis` 0) or column (1).", attrs="axis", effect="id", **_T)
+_row("frag_load", 2, 1, "A frag from mem, element (r, c) at a + r * b + c (`trans`: a + c * b + r). `swizzle`: None, or a row of frags.SWIZZLES.",
      attrs="mem trans swizzle", effect="load", **_T)
-_row("frag_store", 3, 0, "Writes frag c to mem, element (r, c) at a + r * b + c.", attrs="mem trans swizzle", effect="store", **_T)
+_row("frag_store", 3, 0, "Writes frag c to mem, element (r, c) at a + r * b + c; trans and swizzle as in frag_load.", attrs="mem trans swizzle", effect="store", **_T)
 _row("frag_cast", 1, 1, "A frag in dst's role and dtype where the lane maps agree up to register order (acc to a): nothing moves.", **_T)
-_row("frag_transpose", 1, 1, "An 8x8-block transpose between lanes (movmatrix).", effect="sync", **_T)
+_row("frag_move", 1, 1, "The same matrix in dst's lane map (mma acc to b, 16-bit), by 8x8 transposes between lanes.", effect="sync", **_T)
+_row("frag_reduce", 1, 1, "This lane's part of a reduction (`kind` add, max, min): over the columns it holds of each row (`axis` 1), or over the rows of "
+     "each column (0). A vector, one element for each row or column the lane holds, ascending; other lanes hold the rest.", attrs="axis kind", **_T)
+_row("frag_apply", 2, 1, "Element (r, c) = a[r, c] `kind` b[r] (`axis` 1; kind add, sub, mul) or b[c] (0); b as frag_reduce gives it.", attrs="axis kind", **_T)
 _row("mma", 3, 1, "dst = a x b + c over frags, in c's dtype; within a subgroup.", effect="sync", **_T)
-_row("wgmma", 3, 1, "token: c (mutable acc frag, named by `acc`) += a x b, asynchronously over a warpgroup. a is a frag or a workgroup tile "
-     "(index), b a workgroup tile (index). `a` `b` name the arrays; `zero` starts from 0; `k`; `trans_b`; `stride_a` `stride_b` bytes of a panel.",
-     attrs="acc a b zero k trans_b stride_a stride_b", effect="async", **_T)
+_row("wgmma", 2, 1, "dst (a mutable acc frag) += a x b over `k`, asynchronously, by a warpgroup; `zero`: dst = a x b. a is a frag or a tile of array `a` "
+     "[m, k] from index args[0] on, b a tile of array `b` [n, k] (`trans_b`: [k, n]) from index args[1] on. A tile lies in panels of 64 columns, "
+     "`stride_a`, `stride_b` apart, each row 64 long, swizzle 128B. 16-bit. Part of the next wgmma_commit.",
+     attrs="a b k zero trans_b stride_a stride_b", effect="async", **_T)
+_row("wgmma_commit", 0, 1, "token[wgmma]: closes the warpgroup's group of products issued since the last.", effect="async", **_T)
 _row("elect", 0, 1, "bool: true in one lane of the subgroup, the same each time.", effect="id", **_T)
 _row("grid_wait", 0, 0, "Waits until the launch before has finished (programmatic dependent launch).", effect="sync", **_T)
 _row("grid_trigger", 0, 0, "Lets the next launch begin.", effect="sync", **_T)
