@@ -78,7 +78,7 @@ def test_trees_are_hashable_and_equal_by_structure():
 
 
 def test_a_dict_key_that_is_no_word_or_number_is_refused():
-    with pytest.raises(TraceError, match="str or int keys in a nested dict: key=1.5"):
+    with pytest.raises(TraceError, match=r"str or int keys in a nested dict: key=1.5"):
         flatten({1.5: 1})
     with pytest.raises(TraceError, match="key=True"):
         flatten({True: 1})

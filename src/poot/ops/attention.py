@@ -4,7 +4,8 @@ q is [B,Hq,Lq,Dk], k [B,Hkv,Lk,Dk], v [B,Hkv,Lk,Dv], all of one float dtype; Hq 
 and query head h reads key head h // (Hq / Hkv). The result is [B,Hq,Lq,Dv] in that dtype, and with
 `return_lse` also the natural log of the sum of exp(score), f32 [B,Hq,Lq]. Scores are `softcap(q.k *
 scale) + mask`; a score of -inf weighs exactly 0 and a row of nothing else is NaN, its log-sum-exp
--inf. `sink` [Hq] is one more logit a head, in the maximum and the denominator alone, not in the log-sum-exp."""
+-inf. `sink` [Hq] is one more logit a head, in the maximum and the denominator alone, not in the
+log-sum-exp."""
 
 from __future__ import annotations
 
