@@ -16,7 +16,7 @@ from poot.llm.gguf_file import GgufFile, read_gguf
 from poot.llm.models.llama import entry_name, llama_arrays, llama_graphs
 from poot.llm.tokenizer import read_tokenizer
 from poot.oracle import run
-from tests.support.numpy_llama import NumpyLlama
+from tests.support.numpy_llama import numpy_llama
 from tests.support.smollm2 import smollm2, smollm2_path
 from tests.support.tiny_llama import write_tiny_llama
 
@@ -51,18 +51,6 @@ class Run:
         return result.outputs[0]
 
 
-def reference(file: GgufFile, config: LlamaConfig) -> NumpyLlama:
-    return NumpyLlama(
-        {name: file.dequantize(name) for name in config.tensor_shapes()},
-        layers=config.layers,
-        heads=config.heads,
-        kv_heads=config.kv_heads,
-        head_dim=config.head_dim,
-        theta=config.rope_theta,
-        eps=config.norm_eps,
-    )
-
-
 def build(
     file: GgufFile,
     config: LlamaConfig,
@@ -94,7 +82,7 @@ def test_logits_agree_with_numpy_in_chunks_and_token_by_token(
     path = tmp_path / "tiny.gguf"
     file = read_gguf(write_tiny_llama(path, embedding=embedding, linear=linear, tied=tied))
     config = read_llama_config(file)
-    want = reference(file, config)(IDS)
+    want = numpy_llama(file, config)(IDS)
     model = build(file, config, (1, 16), dtype=dtype, all_logits=True)
     got = [model.step(IDS[:16], 0), model.step(IDS[16:32], 16)]
     got += [model.step([token], 32 + i) for i, token in enumerate(IDS[32:])]
@@ -104,7 +92,7 @@ def test_logits_agree_with_numpy_in_chunks_and_token_by_token(
 
 def test_padding_changes_no_logit_and_is_written_over(tiny: GgufFile):
     config = read_llama_config(tiny)
-    want = reference(tiny, config)(IDS)
+    want = numpy_llama(tiny, config)(IDS)
     model = build(tiny, config, (1, 4, 16), capacity=40)
     for chunk in chunks(0, 39, (1, 4, 16), 40):
         tokens = IDS[chunk.start : chunk.start + chunk.length]
@@ -164,7 +152,7 @@ def test_smollm2_agrees_with_numpy_over_64_tokens():
     config = read_llama_config(file)
     ids = read_tokenizer(file.metadata, "smollm2").encode(TEXT)
     assert len(ids) >= 64
-    want = reference(file, config)(ids[:64])
+    want = numpy_llama(file, config)(ids[:64])
     model = build(file, config, (1, 60), all_logits=True)
     got = [model.step(ids[:60], 0)] + [model.step([ids[i]], i) for i in range(60, 64)]
     # Logits reach 30, and the f32 sums of 30 layers differ in order.
@@ -196,6 +184,6 @@ def test_a_type_without_codes_runs_as_f32_only_when_asked(tmp_path: Path):
     config = read_llama_config(file)
     with pytest.raises(FormatError, match=r"token_embd.weight is Q4_0; .* with dtype f32"):
         build(file, config, (1,))
-    want = reference(file, config)(IDS[:4])
+    want = numpy_llama(file, config)(IDS[:4])
     model = build(file, config, (4,), dtype="f32", all_logits=True)
     np.testing.assert_allclose(model.step(IDS[:4], 0), want, rtol=0, atol=5e-5)
