@@ -12,7 +12,7 @@ def found() -> list[tuple[str, DeviceLimits]]:
     return [(p.description, p.limits) for p in physical_devices()]
 
 
-def open_vulkan(
+def open_device(
     index: int = 0, *, validation: bool = False, use_staging: bool = False
 ) -> VulkanDevice:
     """The loader's device of that index.

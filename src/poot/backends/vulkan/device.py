@@ -277,7 +277,9 @@ class VulkanDevice:
     def _shader(self, code: Code) -> Shader:
         kernel = code.kernel
         if code.target != "spirv":
-            raise LaunchError(f"kernel {code.name} is for {code.target}: {self.limits.name} takes spirv")
+            raise LaunchError(
+                f"kernel {code.name} is for {code.target}: {self.limits.name} takes spirv"
+            )
         if kernel.subgroup not in (None, self.limits.subgroup):
             raise LaunchError(
                 f"kernel {code.name} is written for subgroups of {kernel.subgroup}: "

@@ -1,5 +1,4 @@
-# pyright: basic
-"""The Vulkan loader through PyPI's `vulkan` (CFFI), which has no types; `api.VulkanApi` is its face.
+"""The Vulkan loader through PyPI's `vulkan` (CFFI), which has no types: `VulkanApi` is its face.
 
 A struct passed to a call keeps alive only what its own constructor was given, so whatever a nested
 struct points to is held in a local until the call is over.
@@ -8,13 +7,16 @@ struct points to is held in a local until the call is over.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
 from poot.backends.vulkan.api import Binding, Block, Dispatch, Pipeline, Recording, Shader
+from poot.backends.vulkan.loader import MISSING, vk
 from poot.backends.vulkan.properties import Physical, read_physical
 from poot.errors import (
     BackendError,
@@ -25,17 +27,6 @@ from poot.errors import (
 )
 from poot.limits import DeviceLimits
 
-try:
-    import vulkan as vk
-
-    MISSING = ""
-except ImportError as error:
-    vk = None
-    MISSING = f"the Python package `vulkan` is not there ({error}): pip install 'poot[vulkan]'"
-except OSError:
-    vk = None
-    MISSING = "the Vulkan loader libvulkan.so.1 is not there: apt-get install libvulkan1"
-
 NO_DRIVER = (
     "the Vulkan loader finds no driver: install the GPU's, or apt-get install mesa-vulkan-drivers "
     "for software Vulkan"
@@ -45,7 +36,7 @@ WAIT_NS = 1_000_000_000
 
 
 @contextmanager
-def translated(what: str) -> Iterator[None]:
+def translated(what: str) -> Generator[None]:
     """Vulkan's errors as poot's, with what was being done."""
     try:
         yield
@@ -106,8 +97,9 @@ def _create_instance(validation: bool) -> Instance:
     return Instance(handle, physical, messages)
 
 
-def _listen(handle, messages: list[str]) -> None:
-    def heard(severity, kind, data, user):
+def _listen(handle: object, messages: list[str]) -> None:
+    def heard(*said: object) -> int:
+        data: Any = said[2]
         messages.append(vk.ffi.string(data.pMessage).decode())
         return 0
 
@@ -183,7 +175,7 @@ class VulkanDriver:
         return self._physical.is_direct
 
     @contextmanager
-    def _call(self, what: str) -> Iterator[None]:
+    def _call(self, what: str) -> Generator[None]:
         with self._lock:
             if self.is_lost:
                 raise DeviceLost(f"{what}: the device is lost; open it anew")
@@ -236,7 +228,7 @@ class VulkanDriver:
             self._allocated -= block.nbytes
 
     def zero(self, block: Block) -> None:
-        def fill(commands) -> None:
+        def fill(commands: object) -> None:
             vk.vkCmdFillBuffer(commands, block.buffer, 0, block.nbytes // 4 * 4, 0)
 
         self._once(fill, "zeroing a buffer")
@@ -246,12 +238,12 @@ class VulkanDriver:
             srcOffset=source.offset, dstOffset=target.offset, size=source.nbytes
         )
 
-        def move(commands) -> None:
+        def move(commands: object) -> None:
             vk.vkCmdCopyBuffer(commands, source.block.buffer, target.block.buffer, 1, [region])
 
         self._once(move, f"copying {source.nbytes} bytes")
 
-    def _once(self, record, what: str) -> None:
+    def _once(self, record: Callable[[object], None], what: str) -> None:
         with self._call(what):
             commands = self._begin()
             record(commands)
@@ -304,9 +296,7 @@ class VulkanDriver:
                 module=module,
                 pName="main",
             )
-            info = vk.VkComputePipelineCreateInfo(
-                stage=stage, layout=layout, basePipelineIndex=-1
-            )
+            info = vk.VkComputePipelineCreateInfo(stage=stage, layout=layout, basePipelineIndex=-1)
             made = vk.vkCreateComputePipelines(device, self._cache, 1, [info], None)[0]
         except vk.VkError:
             vk.vkDestroyPipelineLayout(device, layout, None)
@@ -325,7 +315,7 @@ class VulkanDriver:
 
     # Recordings
 
-    def _begin(self):
+    def _begin(self) -> object:
         info = vk.VkCommandBufferAllocateInfo(
             commandPool=self._pool,
             level=vk.VK_COMMAND_BUFFER_LEVEL_PRIMARY,
@@ -336,11 +326,11 @@ class VulkanDriver:
         self._barrier(commands)
         return commands
 
-    def _end(self, commands) -> None:
+    def _end(self, commands: object) -> None:
         self._barrier(commands, to_host=True)
         vk.vkEndCommandBuffer(commands)
 
-    def _barrier(self, commands, to_host: bool = False) -> None:
+    def _barrier(self, commands: object, to_host: bool = False) -> None:
         work = vk.VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | vk.VK_PIPELINE_STAGE_TRANSFER_BIT
         writes = vk.VK_ACCESS_SHADER_WRITE_BIT | vk.VK_ACCESS_TRANSFER_WRITE_BIT
         reads = vk.VK_ACCESS_SHADER_READ_BIT | vk.VK_ACCESS_TRANSFER_READ_BIT
@@ -372,20 +362,18 @@ class VulkanDriver:
             fence = vk.vkCreateFence(self._device, vk.VkFenceCreateInfo(), None)
             return Recording(commands, descriptors, fence, queries, len(dispatches))
 
-    def _stamp(self, commands, queries, at: int) -> None:
+    def _stamp(self, commands: object, queries: object, at: int) -> None:
         stage = vk.VK_PIPELINE_STAGE_BOTTOM_OF_PIPE_BIT
         vk.vkCmdWriteTimestamp(commands, stage, queries, at)
 
-    def _dispatch(self, commands, dispatch: Dispatch, bound) -> None:
+    def _dispatch(self, commands: object, dispatch: Dispatch, bound: object) -> None:
         point = vk.VK_PIPELINE_BIND_POINT_COMPUTE
         pipeline = dispatch.pipeline
         vk.vkCmdBindPipeline(commands, point, pipeline.pipeline)
-        vk.vkCmdBindDescriptorSets(
-            commands, point, pipeline.layout, 0, 1, [bound], 0, None
-        )
+        vk.vkCmdBindDescriptorSets(commands, point, pipeline.layout, 0, 1, [bound], 0, None)
         vk.vkCmdDispatch(commands, *dispatch.grid)
 
-    def _descriptors(self, dispatches: Sequence[Dispatch]):
+    def _descriptors(self, dispatches: Sequence[Dispatch]) -> tuple[object, list[object]]:
         """A pool that holds one written set a dispatch."""
         counts = {
             vk.VK_DESCRIPTOR_TYPE_STORAGE_BUFFER: sum(len(d.bindings) for d in dispatches),
@@ -407,7 +395,7 @@ class VulkanDriver:
             self._write_set(dispatch, bound)
         return pool, sets
 
-    def _write_set(self, dispatch: Dispatch, bound) -> None:
+    def _write_set(self, dispatch: Dispatch, bound: object) -> None:
         rows = [(b, vk.VK_DESCRIPTOR_TYPE_STORAGE_BUFFER) for b in dispatch.bindings]
         if dispatch.uniform is not None:
             rows.append((dispatch.uniform, vk.VK_DESCRIPTOR_TYPE_UNIFORM_BUFFER))
@@ -440,7 +428,7 @@ class VulkanDriver:
             self.is_lost = True
             raise
 
-    def _wait(self, fence) -> None:
+    def _wait(self, fence: object) -> None:
         while True:
             try:
                 vk.vkWaitForFences(self._device, 1, [fence], vk.VK_TRUE, WAIT_NS)
@@ -460,7 +448,7 @@ class VulkanDriver:
             )
         stamps = [int(raw[at]) for at in range(count)]
         step = self._physical.timestamp_us
-        return [(b - a) * step for a, b in zip(stamps, stamps[1:], strict=False)]
+        return [(b - a) * step for a, b in pairwise(stamps)]
 
     def release(self, recording: Recording) -> None:
         with self._lock:

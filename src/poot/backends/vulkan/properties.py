@@ -1,4 +1,3 @@
-# pyright: basic
 """What a Vulkan driver says of a physical device, as DeviceLimits and the features to turn on."""
 
 from __future__ import annotations
@@ -6,12 +5,8 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
+from poot.backends.vulkan.loader import vk
 from poot.limits import DeviceLimits
-
-try:
-    import vulkan as vk
-except (ImportError, OSError):
-    vk = None
 
 SUBGROUP_CONTROL = "VK_EXT_subgroup_size_control"
 DRIVER_PROPERTIES = "VK_KHR_driver_properties"
@@ -58,7 +53,7 @@ class Physical:
                     return at
         raise vk.VkErrorOutOfDeviceMemory()
 
-    def features(self):
+    def features(self) -> object:
         """The feature chain for vkCreateDevice."""
         storage = vk.VkPhysicalDevice16BitStorageFeatures(
             storageBuffer16BitAccess=self.limits.has_f16_storage
@@ -71,7 +66,7 @@ class Physical:
         wanted = vk.VkPhysicalDeviceFeatures(shaderInt64=self.limits.has_i64)
         return vk.VkPhysicalDeviceFeatures2(pNext=control, features=wanted)
 
-    def required_subgroup(self, width: int | None):
+    def required_subgroup(self, width: int | None) -> tuple[object, int]:
         """(struct, flags) that ask for full subgroups of the width, where the driver offers it."""
         low, high = self.subgroups
         if width is None or SUBGROUP_CONTROL not in self.extensions or not low <= width <= high:
@@ -80,11 +75,11 @@ class Physical:
         return info, vk.VK_PIPELINE_SHADER_STAGE_CREATE_REQUIRE_FULL_SUBGROUPS_BIT
 
 
-def _text(chars) -> str:
+def _text(chars: object) -> str:
     return chars if isinstance(chars, str) else vk.ffi.string(chars).decode()
 
 
-def _family(handle) -> tuple[int, int]:
+def _family(handle: object) -> tuple[int, int]:
     """The queue family to use, and its timestamps' valid bits."""
     families = list(vk.vkGetPhysicalDeviceQueueFamilyProperties(handle))
     for at, family in enumerate(families):
@@ -93,7 +88,7 @@ def _family(handle) -> tuple[int, int]:
     return 0, 0
 
 
-def _units(handle, extensions: set[str], is_software: bool) -> int:
+def _units(handle: object, extensions: set[str], is_software: bool) -> int:
     """Compute units, where the driver tells."""
     if is_software:
         return os.cpu_count() or 1
@@ -109,7 +104,7 @@ def _units(handle, extensions: set[str], is_software: bool) -> int:
     return UNKNOWN_UNITS
 
 
-def _subgroup(sub) -> int:
+def _subgroup(width: int, operations: int, stages: int) -> int:
     """The width that kernels may count on, or 0."""
     need = (
         vk.VK_SUBGROUP_FEATURE_BASIC_BIT
@@ -118,12 +113,12 @@ def _subgroup(sub) -> int:
         | vk.VK_SUBGROUP_FEATURE_BALLOT_BIT
         | vk.VK_SUBGROUP_FEATURE_SHUFFLE_BIT
     )
-    has_all = sub.supportedOperations & need == need
-    in_compute = sub.supportedStages & vk.VK_SHADER_STAGE_COMPUTE_BIT
-    return sub.subgroupSize if has_all and in_compute else 0
+    has_all = operations & need == need
+    in_compute = stages & vk.VK_SHADER_STAGE_COMPUTE_BIT
+    return width if has_all and in_compute else 0
 
 
-def read_physical(handle) -> Physical:
+def read_physical(handle: object) -> Physical:
     """Asks the driver for everything poot needs to know."""
     there = {_text(e.extensionName) for e in vk.vkEnumerateDeviceExtensionProperties(handle, None)}
     sub = vk.VkPhysicalDeviceSubgroupProperties()
@@ -154,7 +149,7 @@ def read_physical(handle) -> Physical:
         threads=min(most.maxComputeWorkGroupInvocations, most.maxComputeWorkGroupSize[0]),
         grid=tuple(most.maxComputeWorkGroupCount),
         compute_units=_units(handle, there, is_software),
-        subgroup=_subgroup(sub),
+        subgroup=_subgroup(sub.subgroupSize, sub.supportedOperations, sub.supportedStages),
         buffer_nbytes=min(memory_limits.maxMemoryAllocationSize, biggest),
         binding_nbytes=most.maxStorageBufferRange,
         storage_buffers=min(

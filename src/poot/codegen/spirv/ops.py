@@ -287,7 +287,10 @@ def _isnan_row(b: Body, dtype: str, ids: list[int]) -> int:
 
 _ASYNC = "its copies into workgroup memory are loads and stores"
 _MATRIX = "matrix fragments are not spelled here; ask for a schedule without them"
-_MBAR = "there are no barriers with phases"
+_PHASES = "it has no barriers with phases"
+_NAMED = "its barriers are of a whole group or subgroup"
+_MAPS = "it has no tensor maps"
+_ORDER = "launches are ordered by barriers between them"
 
 SPIRV: dict[str, Row] = {
     "set": _set,
@@ -354,19 +357,26 @@ SPIRV: dict[str, Row] = {
     "cp_async": refuses(_ASYNC),
     "async_commit": refuses(_ASYNC),
     "wait": refuses(_ASYNC),
-    "mbar_init": refuses(_MBAR),
-    "mbar_arrive": refuses(_MBAR),
-    "mbar_wait": refuses(_MBAR),
-    "tma_load": refuses("there are no tensor maps"),
-    "tma_store": refuses("there are no tensor maps"),
+    "mbar_init": refuses(_PHASES),
+    "mbar_arrive": refuses(_PHASES),
+    "mbar_wait": refuses(_PHASES),
+    "barrier_sync": refuses(_NAMED),
+    "barrier_arrive": refuses(_NAMED),
+    "tma_load": refuses(_MAPS),
+    "tma_store": refuses(_MAPS),
     "frag_fill": refuses(_MATRIX),
+    "frag_pack": refuses(_MATRIX),
+    "frag_coord": refuses(_MATRIX),
     "frag_load": refuses(_MATRIX),
     "frag_store": refuses(_MATRIX),
     "frag_cast": refuses(_MATRIX),
-    "frag_transpose": refuses(_MATRIX),
+    "frag_move": refuses(_MATRIX),
+    "frag_reduce": refuses(_MATRIX),
+    "frag_apply": refuses(_MATRIX),
     "mma": refuses(_MATRIX),
     "wgmma": refuses(_MATRIX),
+    "wgmma_commit": refuses(_MATRIX),
     "elect": refuses("only asynchronous schedules ask for one lane"),
-    "grid_wait": refuses("launches are ordered by barriers"),
-    "grid_trigger": refuses("launches are ordered by barriers"),
+    "grid_wait": refuses(_ORDER),
+    "grid_trigger": refuses(_ORDER),
 }  # fmt: skip
