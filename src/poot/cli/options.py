@@ -86,8 +86,8 @@ def _model_options(to: argparse.ArgumentParser) -> None:
     to.add_argument(
         "--dtype",
         choices=("file", "f32"),
-        default="file",
-        help="weights in the file's own codes, or expanded",
+        help="weights in the file's own codes, or expanded (default: file; f32 on the oracle, "
+        "which would decode them at each step)",
     )
 
 
@@ -99,6 +99,10 @@ def _sampling_options(to: argparse.ArgumentParser) -> None:
     to.add_argument("--seed", type=int, default=0)
 
 
+def _dtype(given: argparse.Namespace) -> str:
+    return given.dtype or ("f32" if given.target == "oracle" else "file")
+
+
 def parse(arguments: list[str]) -> Command:
     """The command that the arguments ask for. Leaves by SystemExit(2) where they ask for none."""
     given = parser().parse_args(arguments)
@@ -108,7 +112,7 @@ def parse(arguments: list[str]) -> Command:
         return Explain(
             model=given.model,
             target=given.target,
-            dtype=given.dtype,
+            dtype=_dtype(given),
             capacity=given.capacity,
             chunk=given.chunk,
             stage=given.stage,
@@ -119,7 +123,7 @@ def parse(arguments: list[str]) -> Command:
         prompt=given.prompt,
         chat=given.command == "demo" or given.chat,
         target=given.target,
-        dtype=given.dtype,
+        dtype=_dtype(given),
         max_tokens=given.max_tokens,
         temperature=given.temperature,
         top_k=given.top_k,
