@@ -296,13 +296,12 @@ class _Parser:
             key = self.word("dtype, box or swizzle")
             self.at.mark("=")
             extra[key] = self.value()
-        match extra.get("dtype", ""), extra.get("box", ()), extra.get("swizzle"):
-            case str(dtype), tuple(box), None | str() as swizzle if set(extra) <= _BLOB_FIELDS:
-                edges = cast("tuple[object, ...]", box)  # the match says no more than tuple
-                sizes = tuple(e for e in edges if isinstance(e, int))
-                return Blob(name, nbytes, align, dtype, sizes, swizzle)
-            case _:
-                self.at.fail("dtype, box and swizzle of a blob")
+        dtype, box, swizzle = extra.get("dtype", ""), extra.get("box", ()), extra.get("swizzle")
+        if not isinstance(box, tuple) or not isinstance(dtype, str) or set(extra) - _BLOB_FIELDS:
+            self.at.fail("dtype, box and swizzle of a blob")
+        edges = cast("tuple[object, ...]", box)  # isinstance says no more than tuple
+        sizes = tuple(e for e in edges if isinstance(e, int))
+        return Blob(name, nbytes, align, dtype, sizes, None if swizzle is None else str(swizzle))
 
     def kernel(self) -> Kernel:
         self.at.skip_lines()
