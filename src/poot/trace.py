@@ -15,15 +15,15 @@ from typing import cast
 
 import numpy as np
 
-from poot.errors import TraceError
-from poot.ir.dtypes import DTYPES, is_integer
+from poot.errors import TraceError, TypeRuleError
+from poot.ir.dtypes import DTYPES
 from poot.ir.graph import Const, Graph, Slot, State, Storage, TensorType, Var, Weight
 from poot.ir.ranges import bounds, input_interval
 from poot.ir.tree import Tree, flatten, join, unflatten
 from poot.ops.array import Array
-from poot.ops.record import Recorder, device_bytes, recording, refuse
+from poot.ops.record import Recorder, device_bytes, here, recording, refuse
+from poot.slots import check_slot_type
 
-_KIND_RANK = {"pos": (0, 1), "tokens": (1, 2), "slot_map": (2,), "write_map": (1,)}
 _REMEDY = "Specs are made by poot.weight, poot.state, poot.slot and poot.const"
 
 
@@ -61,31 +61,30 @@ def slot(
     kind: str = "user",
     range: tuple[int, int] | None = None,
 ) -> Spec:
-    """An input bound at each step. `kind` is "pos" (i32 [] or [B]), "tokens" (i32 [L] or [B,L]),
-    "slot_map" (i32 [rows, capacity]), "write_map" (i32 [N]), "user", or a name of the user's own.
-    An integer slot may declare `range` (lo, hi), hi excluded, which every bind checks."""
+    """An input bound at each step. `kind` is "pos" (i32 [] or [B]), "tokens" (i32 [], [L] or
+    [B,L]), "slot_map" (i32 [rows, capacity]), "write_map" (i32 [N]), "user", or a name of the
+    user's own. An integer slot may declare `range` (lo, hi), hi excluded, which every bind
+    checks."""
     type_ = _type("slot", shape, dtype)
-    ranks = _KIND_RANK.get(kind)
-    if ranks is not None and (dtype != "i32" or len(type_.shape) not in ranks):
-        wanted = " or ".join(map(str, ranks))
-        refuse(f"slot {kind}", f"i32 of {wanted} axes", error=TraceError, type=type_)
     if not kind.isidentifier() or keyword.iskeyword(kind):
         refuse("slot", "a kind that is a plain name", error=TraceError, kind=repr(kind))
     if range is None:
+        _check_slot(Slot(kind), type_)
         return Spec(type_, Slot(kind))
     lo, hi = (int(n) for n in range)
-    if not is_integer(dtype) or lo >= hi:
-        refuse(
-            "slot",
-            "an integer dtype and lo < hi for a range",
-            error=TraceError,
-            type=type_,
-            range=range,
-        )
+    declared = Slot(kind, (lo, hi))
+    _check_slot(declared, type_)
     least, most = bounds(type_)
     if lo < least or hi - 1 > most:
         refuse("slot", f"a range that {dtype} holds", error=TraceError, range=range)
-    return Spec(type_, Slot(kind, (lo, hi)))
+    return Spec(type_, declared)
+
+
+def _check_slot(declared: Slot, type_: TensorType) -> None:
+    try:
+        check_slot_type(declared, type_, declared.kind)
+    except TypeRuleError as e:
+        raise TypeRuleError(e.message, here()) from None
 
 
 def const(array: np.ndarray) -> Spec:
@@ -123,7 +122,7 @@ def trace(fn: Callable[..., object], specs: tuple[object, ...] | Mapping[str, ob
 def _by_name(fn: Callable[..., object], specs: object) -> dict[str, object]:
     """Specs by parameter name, in the order of the parameters."""
     name = getattr(fn, "__name__", repr(fn))
-    given = cast("tuple[object, ...] | Mapping[str, object]", specs)
+    given = cast("tuple[object, ...] | Mapping[str, object]", specs)  # checked below
     if not isinstance(specs, (tuple, Mapping)) or hasattr(given, "_fields"):
         refuse(
             "trace",
@@ -163,9 +162,9 @@ def _call(fn: Callable[..., object], values: dict[str, object]) -> object:
             continue
         value = values[name]
         if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
-            positional.extend(cast("tuple[object, ...]", value))
+            positional.extend(_parts(value))
         elif parameter.kind is inspect.Parameter.VAR_KEYWORD:
-            keywords.update(cast("dict[str, object]", value))
+            keywords.update(cast("dict[str, object]", value))  # bind made it
         elif parameter.kind is inspect.Parameter.KEYWORD_ONLY:
             keywords[name] = value
         else:
@@ -176,7 +175,7 @@ def _call(fn: Callable[..., object], values: dict[str, object]) -> object:
 def _parts(value: object) -> tuple[object, ...]:
     """The elements of a tuple or a list; none of anything else."""
     is_sequence = isinstance(value, (tuple, list))
-    return tuple(cast("tuple[object, ...]", value)) if is_sequence else ()
+    return tuple(cast("list[object]", value)) if is_sequence else ()  # isinstance says no more
 
 
 def _pair(result: object, held: list[tuple[str, str, Array]]) -> tuple[object, object]:
@@ -233,7 +232,8 @@ def _named_states(returned: object, arguments: list[str]) -> list[tuple[str, obj
     if len(arguments) == 1:
         return flatten(returned, arguments[0], (Array,))[0]
     if isinstance(returned, Mapping):
-        return flatten(dict(cast("Mapping[str, object]", returned)), "", (Array,))[0]
+        by_name = cast("Mapping[str, object]", returned)  # isinstance says no more
+        return flatten(dict(by_name), "", (Array,))[0]
     parts = _parts(returned)
     if len(parts) == len(arguments):
         pairs = zip(arguments, parts, strict=True)

@@ -43,7 +43,7 @@ def join(prefix: str, key: str | int) -> str:
 def _parts(value: object) -> tuple[str, tuple[str | int, ...], tuple[object, ...]] | None:
     """(kind, keys, children) of a node, or None for a leaf."""
     if isinstance(value, dict):
-        items = cast("dict[object, object]", value)
+        items = cast("dict[object, object]", value)  # isinstance says no more
         keys: list[str | int] = []
         for key in items:
             if not isinstance(key, (str, int)) or isinstance(key, bool):
@@ -51,13 +51,13 @@ def _parts(value: object) -> tuple[str, tuple[str | int, ...], tuple[object, ...
             keys.append(key)
         return "dict", tuple(keys), tuple(items.values())
     if isinstance(value, tuple):
-        children = cast("tuple[object, ...]", value)
-        fields = cast("tuple[str, ...] | None", getattr(type(children), "_fields", None))
+        children = cast("tuple[object, ...]", value)  # isinstance says no more
+        fields = getattr(type(children), "_fields", None)
         if fields is not None:
-            return "named", fields, children
+            return "named", tuple(map(str, fields)), children
         return "tuple", tuple(range(len(children))), children
     if isinstance(value, list):
-        elements = tuple(cast("list[object]", value))
+        elements = tuple(cast("list[object]", value))  # isinstance says no more
         return "list", tuple(range(len(elements))), elements
     return None
 

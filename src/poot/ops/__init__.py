@@ -92,6 +92,15 @@ from poot.ops.nn import (
     softmax,
     swiglu,
 )
+from poot.ops.quant import (
+    dequant_fp8,
+    dequant_int8,
+    dequant_q4_1,
+    dequant_q8_0,
+    pack_int8,
+    pack_q4_1,
+    pack_q8_0,
+)
 from poot.ops.reduction import (
     all,
     any,
@@ -165,6 +174,10 @@ __all__ = [
     "clip",
     "concat",
     "cos",
+    "dequant_fp8",
+    "dequant_int8",
+    "dequant_q4_1",
+    "dequant_q8_0",
     "div",
     "dynamic_slice",
     "dynamic_update_slice",
@@ -213,6 +226,9 @@ __all__ = [
     "not_equal",
     "one_hot",
     "ones",
+    "pack_int8",
+    "pack_q4_1",
+    "pack_q8_0",
     "pow",
     "recip",
     "relu",

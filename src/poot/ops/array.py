@@ -100,8 +100,9 @@ class Array(Operators):
     def __getitem__(self, index: object) -> Array:
         """numpy's basic indexing, and one i32 index array (proved inside its axis, as in
         `ops.take`)."""
-        whole = cast("tuple[object, ...]", index if isinstance(index, tuple) else (index,))
-        return _getitem(self, whole)
+        if not isinstance(index, tuple):
+            return _getitem(self, (index,))
+        return _getitem(self, cast("tuple[object, ...]", index))  # isinstance says no more
 
     def reshape(self, *shape: int | Sequence[int]) -> Array:
         """The same elements in row-major order; one extent may be -1."""
@@ -179,11 +180,11 @@ def as_array(value: object, recorder: Recorder, dtype: str | None, op: str) -> A
     if isinstance(value, Array):
         return value
     if isinstance(value, (np.ndarray, np.generic)):
-        known = cast("np.ndarray", value)
+        known = cast("np.ndarray", value)  # a generic answers alike
         if known.ndim > 0:
             entry = recorder.const_array(known, op)
             return Array(recorder, entry.var, input_interval(entry))
-        value = cast("object", known.item())
+        value = cast("object", known.item())  # of any dtype
     if not isinstance(value, (bool, int, float)):
         refuse(
             op, "traced values, numbers or numpy arrays", error=TraceError, got=type(value).__name__
@@ -194,8 +195,7 @@ def as_array(value: object, recorder: Recorder, dtype: str | None, op: str) -> A
 
 
 def _has_dtype(value: object) -> bool:
-    is_array = isinstance(value, np.ndarray) and cast("np.ndarray", value).ndim > 0
-    return is_array or isinstance(value, Array)
+    return isinstance(value, Array) or (isinstance(value, np.ndarray) and value.ndim > 0)
 
 
 def operands(op: str, *values: object) -> tuple[Array, ...]:

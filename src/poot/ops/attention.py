@@ -4,7 +4,8 @@ q is [B,Hq,Lq,Dk], k [B,Hkv,Lk,Dk], v [B,Hkv,Lk,Dv], all of one float dtype; Hq 
 and query head h reads key head h // (Hq / Hkv). The result is [B,Hq,Lq,Dv] in that dtype, and with
 `return_lse` also the natural log of the sum of exp(score), f32 [B,Hq,Lq]. Scores are `softcap(q.k *
 scale) + mask`; a score of -inf weighs exactly 0 and a row of nothing else is NaN, its log-sum-exp
--inf. `sink` [Hq] is one more logit a head, in the maximum and the denominator alone."""
+-inf. `sink` [Hq] is one more logit a head, in the maximum and the denominator alone, not in the
+log-sum-exp."""
 
 from __future__ import annotations
 
@@ -45,7 +46,7 @@ def causal_mask(
     start is an int or i32 [] (-> [rows, keys]), or i32 [B] (-> [B, 1, rows, keys]); without it the
     last row sees the last key: start = keys - rows."""
     position, t = _positions("causal_mask", rows, keys, start)
-    return _visible(position, t, True, window)
+    return visible(position, t, True, window)
 
 
 def _positions(op: str, rows: int, keys: int, start: int | Array | None) -> tuple[Array, Array]:
@@ -63,7 +64,7 @@ def _positions(op: str, rows: int, keys: int, start: int | Array | None) -> tupl
     return r + first, t
 
 
-def _visible(position: Array, t: Array, causal: bool, window: int | None) -> Array:
+def visible(position: Array, t: Array, causal: bool, window: int | None) -> Array:
     if window is not None and window < 1:
         refuse("attention", "a window of 1 or more", window=window)
     if window is None:
@@ -114,9 +115,9 @@ def attention_masked(
     """Attention under a mask [B|1, 1|Hq, Lq|1, Lk|1] (lower ranks padded on the left): of q's
     dtype, added to the scores; or bool, where false hides the key by -inf. Repeats K/V heads
     itself; writes no cache."""
-    k, v = _match_heads(q, k, v)
-    scores = _scores(q, k, scale, softcap)
-    return _finish(_masked(scores, mask), v, sink, return_lse)
+    k, v = match_heads(q, k, v)
+    scores = scaled_scores(q, k, scale, softcap)
+    return weigh_values(masked(scores, mask), v, sink, return_lse)
 
 
 def attention_prefill(
@@ -135,12 +136,12 @@ def attention_prefill(
     """Attention of the last Lq rows of a sequence over its Lk keys. Where causal, row i sees keys j
     <= i + Lk - Lq; a window of W leaves of them j > i + Lk - Lq - W. Others are hidden by select to
     -inf, after the mask (as in `attention_masked`) is added."""
-    k, v = _match_heads(q, k, v)
-    scores = _masked(_scores(q, k, scale, softcap), mask)
+    k, v = match_heads(q, k, v)
+    scores = masked(scaled_scores(q, k, scale, softcap), mask)
     if causal or window is not None:
         position, t = _positions("attention_prefill", q.shape[2], k.shape[2], None)
-        scores = where(_visible(position, t, causal, window), scores, -math.inf)
-    return _finish(scores, v, sink, return_lse)
+        scores = where(visible(position, t, causal, window), scores, -math.inf)
+    return weigh_values(scores, v, sink, return_lse)
 
 
 def attention_live(
@@ -168,9 +169,9 @@ def attention_live(
     t = emit("iota", recorder=q.recorder, shape=(1, 1, 1, keys), axis=3, dtype="i32")
     seen = t < reshape(live, (-1, 1, 1, 1))
     rows = reshape(seen, (q.shape[0], 1, keys, 1))
-    k, v = _match_heads(q, where(rows, k, 0.0), where(rows, v, 0.0))
-    scores = _masked(_scores(q, k, scale, softcap), mask)
-    return _finish(where(seen, scores, -math.inf), v, sink, return_lse)
+    k, v = match_heads(q, where(rows, k, 0.0), where(rows, v, 0.0))
+    scores = masked(scaled_scores(q, k, scale, softcap), mask)
+    return weigh_values(where(seen, scores, -math.inf), v, sink, return_lse)
 
 
 def merge_attention(*parts: tuple[Array, Array]) -> tuple[Array, Array]:
@@ -193,7 +194,7 @@ def merge_attention(*parts: tuple[Array, Array]) -> tuple[Array, Array]:
     return merged, where(top == -math.inf, -math.inf, top + emit("log", total))
 
 
-def _match_heads(q: Array, k: Array, v: Array) -> tuple[Array, Array]:
+def match_heads(q: Array, k: Array, v: Array) -> tuple[Array, Array]:
     """k and v with as many heads as q. Raises TypeRuleError where the shapes don't fit together."""
     if not q.ndim == k.ndim == v.ndim == 4 or k.shape[:3] != v.shape[:3]:
         refuse(
@@ -213,12 +214,12 @@ def _match_heads(q: Array, k: Array, v: Array) -> tuple[Array, Array]:
     return repeat_kv(k, n_rep), repeat_kv(v, n_rep)
 
 
-def _scores(q: Array, k: Array, scale: float | Array, softcap: float | None) -> Array:
+def scaled_scores(q: Array, k: Array, scale: float | Array, softcap: float | None) -> Array:
     scores = (q @ k.swapaxes(2, 3)) * scale
     return scores if softcap is None else capped(scores, softcap)
 
 
-def _masked(scores: Array, mask: Array | None) -> Array:
+def masked(scores: Array, mask: Array | None) -> Array:
     if mask is None:
         return scores
     lead = (1,) * (4 - mask.ndim)
@@ -241,7 +242,7 @@ def _masked(scores: Array, mask: Array | None) -> Array:
     return scores + reshape(mask, (*lead, *mask.shape))
 
 
-def _finish(scores: Array, v: Array, sink: Array | None, return_lse: bool) -> Result:
+def weigh_values(scores: Array, v: Array, sink: Array | None, return_lse: bool) -> Result:
     """softmax(scores) @ v, the sink in maximum and denominator."""
     top = reduce("max", scores, 3, True)
     logit: Array | None = None
@@ -257,5 +258,8 @@ def _finish(scores: Array, v: Array, sink: Array | None, return_lse: bool) -> Re
     out = (ex / total) @ v
     if not return_lse:
         return out
+    if logit is not None:
+        top = reduce("max", scores, 3, True)
+        total = reduce("sum", emit("exp", scores - top), 3, True)
     top, total = (reshape(x, x.shape[:3]).astype("f32") for x in (top, total))
     return out, where(top == -math.inf, -math.inf, top + emit("log", total))

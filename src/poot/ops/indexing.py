@@ -73,11 +73,12 @@ def _cut_slice(part: slice[object, object, object], axis: int, extent: int) -> _
 
 def _cut(part: object, axis: int, extent: int) -> _Cut:
     if isinstance(part, slice):
-        return _cut_slice(cast("slice[object, object, object]", part), axis, extent)
+        bounds = cast("slice[object, object, object]", part)  # isinstance says no more
+        return _cut_slice(bounds, axis, extent)
     if not _is_int(part):
         rule = "an index known at trace time or an i32 array"
         refuse("indexing", rule, _REMEDY, index=part, axis=axis)
-    at = int(cast("int", part))
+    at = int(cast("int", part))  # _is_int has checked
     if not -extent <= at < extent:
         refuse("indexing", "an index inside its axis", index=at, axis=axis, extent=extent)
     return _Cut(at % extent, at % extent + 1, 1, False, None)

@@ -123,10 +123,10 @@ class Operators(Untraceable, ABC):
     def __rrshift__(self, other: object) -> Self:
         return self.apply("shr", other, self)
 
-    def __eq__(self, other: object) -> Self:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def __eq__(self, other: object) -> Self:  # pyright: ignore[reportIncompatibleMethodOverride] - as numpy
         return self.apply("eq", self, other)
 
-    def __ne__(self, other: object) -> Self:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def __ne__(self, other: object) -> Self:  # pyright: ignore[reportIncompatibleMethodOverride] - as numpy
         return self.apply("ne", self, other)
 
     def __lt__(self, other: object) -> Self:

@@ -28,7 +28,7 @@ _MODELS = _POOT + "llm" + os.sep
 def here() -> str:
     """file:line of the nearest caller that isn't poot's own machinery; poot's models count as
     callers."""
-    frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
+    frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage] - inspect.stack is slow
     while True:
         name = frame.f_code.co_filename
         if not name.startswith(_POOT) or name.startswith(_MODELS):

@@ -23,20 +23,21 @@ def min(x: Array, axis: Axes = None, keepdims: bool = False) -> Array:
     return reduce("min", x, axis, keepdims)
 
 
-def _bools(op: str, x: Array) -> Array:
+def _need_bools(op: str, x: Array) -> None:
     if x.dtype != "bool":
         refuse(op, "bools", "Write x != 0", x=x.type)
-    return x.astype("i32")
 
 
 def any(x: Array, axis: Axes = None, keepdims: bool = False) -> Array:
     """Whether one of them is true; of none at all, false."""
-    return reduce("sum", _bools("any", x), axis, keepdims) != 0
+    _need_bools("any", x)
+    return reduce("sum", x.astype("i32"), axis, keepdims) != 0
 
 
 def all(x: Array, axis: Axes = None, keepdims: bool = False) -> Array:
     """Whether every one is true; of none at all, true."""
-    return reduce("sum", _bools("all", ~x), axis, keepdims) == 0
+    _need_bools("all", x)
+    return reduce("sum", (~x).astype("i32"), axis, keepdims) == 0
 
 
 def argmax(x: Array, axis: int | None = None) -> Array:
