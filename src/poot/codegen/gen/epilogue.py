@@ -1,4 +1,5 @@
-"""From an anchor's element to the outputs' elements that it makes: the way forward through an epilogue.
+"""From an anchor's element to the outputs' elements that it makes: the way forward through an
+epilogue.
 
 An epilogue keeps elements one for one: elementwise ops, reshapes and transposes. Given the anchor's
 coordinates, the output's coordinates follow; the output's element is then pulled with the anchor's
@@ -14,7 +15,8 @@ from poot.ir.graph import Eqn, Graph, Var
 
 
 def path_between(body: Graph, start: Var, end: Var) -> tuple[Eqn, ...]:
-    """The eqns that lead from one value to another, in order. Raises CapabilityError without a way."""
+    """The eqns that lead from one value to another, in order. Raises CapabilityError without a
+    way."""
     came: dict[int, tuple[Eqn, Var]] = {}
     reached = {start.id}
     for eqn in body.eqns:
