@@ -22,8 +22,8 @@ check() { # check NAME COMMAND...
         failed=1
     fi
 }
-check "ruff check" ruff check --quiet "${folders[@]}"
-check "ruff format" ruff format --quiet --check "${folders[@]}"
+check "ruff check" ruff check --output-format concise --quiet "${folders[@]}"
+check "ruff format" ruff format --output-format concise --quiet --check "${folders[@]}"
 check "pyright" pyright --pythonpath "$bin/python"
 python -m tests.support.report
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from poot.knobs import knobs
 
@@ -14,4 +15,14 @@ pytest_plugins = ["pytester"]
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.pluginmanager.register(Targets(knobs().require), "poot-targets")
+    require = knobs().require
+    config.pluginmanager.register(Targets(require), "poot-targets")
+    # Where a target is required the examples are the same at each run; elsewhere they vary.
+    settings.register_profile(
+        "poot",
+        deadline=None,
+        print_blob=True,
+        derandomize=bool(require),
+        suppress_health_check=[HealthCheck.too_slow],
+    )
+    settings.load_profile("poot")

@@ -9,7 +9,8 @@ from poot.ir.graph import TensorType
 
 
 @pytest.mark.parametrize(
-    "dtype, numpy", [("f32", np.float32), ("bf16", ml_dtypes.bfloat16), ("u8", np.uint8), ("bool", bool)]
+    "dtype, numpy",
+    [("f32", np.float32), ("bf16", ml_dtypes.bfloat16), ("u8", np.uint8), ("bool", bool)],
 )
 def test_an_array_comes_back_as_it_went(dtype: str, numpy: type):
     x = (np.arange(15).reshape(3, 5) % 2).astype(numpy)

@@ -68,6 +68,19 @@ class MemoryBudget(CapabilityError):
     """The program needs more device memory than there is, or than it was given."""
 
 
+class SimulationError(PootError):
+    """A simulated kernel did what no kernel may. `kind` is "out-of-bounds", "uninitialised",
+    "race", "divergent-barrier", "deadlock", "in-flight", "misaligned" or "undefined".
+    """
+
+    def __init__(self, message: str, loc: str = "", kind: str = "undefined") -> None:
+        self.kind = kind
+        super().__init__(message, loc)
+
+    def located(self, loc: str) -> SimulationError:
+        return SimulationError(self.message, loc, self.kind)
+
+
 class PlanError(PootError):
     """The independent check found the plan wrong."""
 

@@ -11,8 +11,9 @@ from poot.errors import BackendUnavailable
 class DeviceLimits:
     """Everything the passes, the planner and the generators may know of a device. Sizes in bytes.
 
-    `target` is the emitter ("spirv", "ptx", "hip", "llvm", or "oracle"); `subgroup` the width kernels may count on,
-    0 where subgroup ops can't be used. `vector` is a CPU's f32 lanes in a vector; GPUs have 1."""
+    `target` is the emitter ("spirv", "ptx", "hip", "llvm", or "oracle"); `subgroup` the width
+    kernels may count on, 0 where subgroup ops can't be used. `vector` is a CPU's f32 lanes in a
+    vector; GPUs have 1."""
 
     name: str
     target: str
@@ -46,30 +47,130 @@ PROFILES: dict[str, DeviceLimits] = {
     p.name: p
     for p in (
         # WebGPU specification, section "Limits", default values.
-        DeviceLimits("webgpu-baseline", "spirv", 16384, 256, (65535, 65535, 65535), 16, 0,
-                     256 << 20, 128 << 20, 8, 4 * _GIB),
+        DeviceLimits(
+            "webgpu-baseline",
+            "spirv",
+            workgroup_nbytes=16384,
+            threads=256,
+            grid=(65535, 65535, 65535),
+            compute_units=16,
+            subgroup=0,
+            buffer_nbytes=256 << 20,
+            binding_nbytes=128 << 20,
+            storage_buffers=8,
+            memory_nbytes=4 * _GIB,
+        ),
         # Mesa 22.3 llvmpipe on Debian 12, as its driver reports it.
-        DeviceLimits("lavapipe", "spirv", 32768, 1024, (65535, 65535, 65535), 2, 8,
-                     1 << 31, 128 << 20, 16, 8 * _GIB, offset_align=64, has_f16_storage=True, is_software=True),
+        DeviceLimits(
+            "lavapipe",
+            "spirv",
+            workgroup_nbytes=32768,
+            threads=1024,
+            grid=(65535, 65535, 65535),
+            compute_units=2,
+            subgroup=8,
+            buffer_nbytes=1 << 31,
+            binding_nbytes=128 << 20,
+            storage_buffers=16,
+            memory_nbytes=8 * _GIB,
+            offset_align=64,
+            has_f16_storage=True,
+            is_software=True,
+        ),
         # CUDA C++ Programming Guide, technical specifications of compute capability 9.0.
-        DeviceLimits("h200", "ptx", 232448, 1024, (2147483647, 65535, 65535), 132, 32,
-                     140 * _GIB, 140 * _GIB, 64, 140 * _GIB, offset_align=256, has_f16_storage=True, has_i64=True,
-                     has_matrix_units=True, has_async_copy=True, arch="sm_90a"),
+        DeviceLimits(
+            "h200",
+            "ptx",
+            workgroup_nbytes=232448,
+            threads=1024,
+            grid=(2147483647, 65535, 65535),
+            compute_units=132,
+            subgroup=32,
+            buffer_nbytes=140 * _GIB,
+            binding_nbytes=140 * _GIB,
+            storage_buffers=64,
+            memory_nbytes=140 * _GIB,
+            offset_align=256,
+            has_f16_storage=True,
+            has_i64=True,
+            has_matrix_units=True,
+            has_async_copy=True,
+            arch="sm_90a",
+        ),
         # AMD CDNA 3 ISA guide and HIP device properties.
-        DeviceLimits("mi300x", "hip", 65536, 1024, (2147483647, 65535, 65535), 304, 64,
-                     190 * _GIB, 190 * _GIB, 64, 190 * _GIB, has_f16_storage=True, has_i64=True, arch="gfx942"),
-        DeviceLimits("rdna3", "hip", 65536, 1024, (2147483647, 65535, 65535), 96, 32,
-                     24 * _GIB, 24 * _GIB, 64, 24 * _GIB, has_f16_storage=True, has_i64=True, arch="gfx1100"),
-        DeviceLimits("cpu-avx2", "llvm", 65536, 64, ((1 << 31) - 1, 65535, 65535), 2, 8,
-                     64 * _GIB, 64 * _GIB, 256, 16 * _GIB, offset_align=64, has_f16_storage=True, has_i64=True,
-                     arch="x86-64-v3", vector=8, cores=2, caches=(32768, 524288, 16 << 20)),
-        DeviceLimits("oracle", "oracle", 1 << 40, 1, (1 << 62, 1, 1), 1, 0, 1 << 62, 1 << 62, 1 << 20, 1 << 62),
+        DeviceLimits(
+            "mi300x",
+            "hip",
+            workgroup_nbytes=65536,
+            threads=1024,
+            grid=(2147483647, 65535, 65535),
+            compute_units=304,
+            subgroup=64,
+            buffer_nbytes=190 * _GIB,
+            binding_nbytes=190 * _GIB,
+            storage_buffers=64,
+            memory_nbytes=190 * _GIB,
+            has_f16_storage=True,
+            has_i64=True,
+            arch="gfx942",
+        ),
+        DeviceLimits(
+            "rdna3",
+            "hip",
+            workgroup_nbytes=65536,
+            threads=1024,
+            grid=(2147483647, 65535, 65535),
+            compute_units=96,
+            subgroup=32,
+            buffer_nbytes=24 * _GIB,
+            binding_nbytes=24 * _GIB,
+            storage_buffers=64,
+            memory_nbytes=24 * _GIB,
+            has_f16_storage=True,
+            has_i64=True,
+            arch="gfx1100",
+        ),
+        DeviceLimits(
+            "cpu-avx2",
+            "llvm",
+            workgroup_nbytes=65536,
+            threads=64,
+            grid=((1 << 31) - 1, 65535, 65535),
+            compute_units=2,
+            subgroup=8,
+            buffer_nbytes=64 * _GIB,
+            binding_nbytes=64 * _GIB,
+            storage_buffers=256,
+            memory_nbytes=16 * _GIB,
+            offset_align=64,
+            has_f16_storage=True,
+            has_i64=True,
+            arch="x86-64-v3",
+            vector=8,
+            cores=2,
+            caches=(32768, 524288, 16 << 20),
+        ),
+        DeviceLimits(
+            "oracle",
+            "oracle",
+            workgroup_nbytes=1 << 40,
+            threads=1,
+            grid=(1 << 62, 1, 1),
+            compute_units=1,
+            subgroup=0,
+            buffer_nbytes=1 << 62,
+            binding_nbytes=1 << 62,
+            storage_buffers=1 << 20,
+            memory_nbytes=1 << 62,
+        ),
     )
-}  # fmt: skip
+}
 
 
 def profile(name: str) -> DeviceLimits:
     """The named profile. Raises BackendUnavailable with the list of names."""
     if name not in PROFILES:
-        raise BackendUnavailable(f"there is no limits profile {name!r}; profiles: {', '.join(sorted(PROFILES))}")
+        raise BackendUnavailable(
+            f"there is no limits profile {name!r}; profiles: {', '.join(sorted(PROFILES))}"
+        )
     return PROFILES[name]

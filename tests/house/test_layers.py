@@ -10,14 +10,14 @@ import pytest
 from tests.support.sources import Source, functions, sources
 
 LAYERS = (
-    "errors knobs limits",
-    "ir slots codegen.kir",
+    "errors knobs limits cache",
+    "ir slots device_bytes codegen.kir",
     "oracle trace ops",
     "passes",
     "planner",
     "codegen",
     "backends",
-    "program api",
+    "program runner session report api",
     "explain cli llm",
 )
 RANK = {f"poot.{name}": rank for rank, row in enumerate(LAYERS) for name in row.split()}

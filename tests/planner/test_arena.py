@@ -27,9 +27,7 @@ def test_equal_layers_need_no_more_than_two():
 
 
 @given(
-    st.lists(
-        st.tuples(st.integers(0, 5000), st.integers(0, 12), st.integers(0, 6)), max_size=24
-    )
+    st.lists(st.tuples(st.integers(0, 5000), st.integers(0, 12), st.integers(0, 6)), max_size=24)
 )
 def test_no_two_live_values_overlap(rows: list[tuple[int, int, int]]):
     lives = [Life(f"v{n}", b, first, first + more) for n, (b, first, more) in enumerate(rows)]

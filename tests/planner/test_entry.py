@@ -18,7 +18,10 @@ def test_updates_of_updates_of_a_state_are_done_in_place():
 
 
 def test_an_update_of_what_is_no_state_is_not():
-    assert updatable(parse(TEXT.replace('state v0: f32[8,4] "a" -> v5', 'slot v0: f32[8,4] "a"'))) == set()
+    assert (
+        updatable(parse(TEXT.replace('state v0: f32[8,4] "a" -> v5', 'slot v0: f32[8,4] "a"')))
+        == set()
+    )
 
 
 def test_an_update_whose_source_is_an_output_is_not():

@@ -4,7 +4,14 @@ import re
 
 import pytest
 
-from poot.errors import BindingLimit, CapabilityError, DonationError, MemoryBudget, PlanError, ScratchBytes
+from poot.errors import (
+    BindingLimit,
+    CapabilityError,
+    DonationError,
+    MemoryBudget,
+    PlanError,
+    ScratchBytes,
+)
 from tests.support.plans import plan_text, small
 
 COUNTER = """
@@ -28,7 +35,10 @@ def layers(count: int) -> str:
     lines = ['weight v0: f32[64,64] "w"', 'slot v1: f32[64,64] "x"']
     for n in range(count):
         a = 1 + 2 * n
-        lines += [f"v{a + 1}: f32[64,64] = matmul(v{a}, v0)", f"v{a + 2}: f32[64,64] = exp(v{a + 1})"]
+        lines += [
+            f"v{a + 1}: f32[64,64] = matmul(v{a}, v0)",
+            f"v{a + 2}: f32[64,64] = exp(v{a + 1})",
+        ]
     return "\n".join([*lines, f"out v{1 + 2 * count}"])
 
 
@@ -75,7 +85,9 @@ def test_a_region_that_updates_a_state_read_later_is_refused_by_name():
         v3: f32[1,2,16,8] = dynamic_update_slice(v0, v1, v2) axis=2
         out v3
     }"""
-    text = re.sub(r"dynamic_update_slice.*", lambda _: body, CACHE).replace("reduce(v3)", "reduce(v0)")
+    text = re.sub(r"dynamic_update_slice.*", lambda _: body, CACHE).replace(
+        "reduce(v3)", "reduce(v0)"
+    )
     with pytest.raises(DonationError, match="reads its old value later"):
         plan_text(main=text)
 
@@ -101,7 +113,9 @@ def test_a_scatter_that_is_no_state_update_copies_first():
         """
     )
     copy, scatter = plan.entries[0].steps
-    assert copy.outs == (scatter.outs[0].__class__(*("arena", copy.outs[0].offset, 128, copy.outs[0].name)),)
+    assert copy.outs == (
+        scatter.outs[0].__class__(*("arena", copy.outs[0].offset, 128, copy.outs[0].name)),
+    )
     assert scatter.request.updates
     assert scatter.outs[0].offset == copy.outs[0].offset
 
@@ -160,7 +174,7 @@ def test_a_budget_that_is_too_small_says_what_takes_the_memory():
 
 
 def test_a_value_over_the_binding_limit_is_refused_with_both_numbers():
-    with pytest.raises(BindingLimit, match="16384 bytes.*at most 4096"):
+    with pytest.raises(BindingLimit, match=r"16384 bytes.*at most 4096"):
         plan_text(main=layers(1), limits=small(binding_nbytes=4096))
 
 
@@ -172,8 +186,12 @@ def test_a_scratch_over_the_limit_is_refused():
 
 def test_weights_over_one_buffer_are_cut_between_values():
     text = "\n".join(
-        [*(f'weight v{n}: f32[64,64] "w{n}"' for n in range(4)), "v4: f32[64,64] = add(v0, v1)",
-         "v5: f32[64,64] = add(v2, v3)", "out v4, v5"]
+        [
+            *(f'weight v{n}: f32[64,64] "w{n}"' for n in range(4)),
+            "v4: f32[64,64] = add(v0, v1)",
+            "v5: f32[64,64] = add(v2, v3)",
+            "out v4, v5",
+        ]
     )
     plan = plan_text(main=text, limits=small(buffer_nbytes=40000))
     assert {"weights", "weights.1"} <= dict(plan.spaces).keys()

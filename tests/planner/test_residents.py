@@ -19,7 +19,9 @@ def test_a_value_without_bytes_still_has_a_place():
 
 
 def test_a_value_larger_than_a_binding_is_refused():
-    with pytest.raises(BindingLimit, match="w has 1024 bytes and webgpu-baseline binds at most 512"):
+    with pytest.raises(
+        BindingLimit, match="w has 1024 bytes and webgpu-baseline binds at most 512"
+    ):
         Spaces(small(binding_nbytes=512)).take("weights", 1024, "w")
 
 

@@ -9,6 +9,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from poot.llm.config import LlamaConfig
+from poot.llm.gguf_file import GgufFile
+
 F32 = NDArray[np.float32]
 
 
@@ -83,3 +86,16 @@ class NumpyLlama:
         gate = self._linear(h, f"blk.{layer}.ffn_gate")
         up = self._linear(h, f"blk.{layer}.ffn_up")
         return self._linear(gate / (1 + np.exp(-gate)) * up, f"blk.{layer}.ffn_down")
+
+
+def numpy_llama(file: GgufFile, config: LlamaConfig) -> NumpyLlama:
+    """The decoder over a checkpoint's dequantised weights."""
+    return NumpyLlama(
+        {name: file.dequantize(name) for name in config.tensor_shapes()},
+        layers=config.layers,
+        heads=config.heads,
+        kv_heads=config.kv_heads,
+        head_dim=config.head_dim,
+        theta=config.rope_theta,
+        eps=config.norm_eps,
+    )

@@ -77,11 +77,15 @@ class Targets:
         lacking = [m for m in marks if missing_hardware(m)]
         return bool(lacking) and not any(HARDWARE[m] in self.require for m in marks)
 
+    @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         for item in items:
             target = target_of(item)
             if target is not None:
                 item.user_properties.append(("target", target))
+            slow = any(item.get_closest_marker(m) for m in ("slow", "fuzz", *HARDWARE))
+            if target in (None, "oracle") and not slow:
+                item.add_marker("quick")
 
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
         for mark in HARDWARE:

@@ -6,7 +6,7 @@ import numpy as np
 
 from poot.llm.config import read_llama_config
 from poot.llm.tokenizer import read_tokenizer
-from tests.support.numpy_llama import NumpyLlama
+from tests.support.numpy_llama import numpy_llama
 from tests.support.smollm2 import smollm2
 
 
@@ -14,15 +14,7 @@ def test_the_capital_of_france_continues_as_known():
     file = smollm2()
     config = read_llama_config(file)
     tokenizer = read_tokenizer(file.metadata, "smollm2")
-    model = NumpyLlama(
-        {name: file.dequantize(name) for name in config.tensor_shapes()},
-        layers=config.layers,
-        heads=config.heads,
-        kv_heads=config.kv_heads,
-        head_dim=config.head_dim,
-        theta=config.rope_theta,
-        eps=config.norm_eps,
-    )
+    model = numpy_llama(file, config)
     ids = tokenizer.encode("The capital of France is")
     logits = model(ids[:2])[-1:], model(ids[2:])
     tokens = [int(np.argmax(logits[1][-1]))]

@@ -29,7 +29,7 @@ def run(
     hardware: str | None = "none here",
 ) -> pytest.RunResult:
     monkeypatch.setattr("tests.support.targets.missing_hardware", lambda _: hardware)
-    pytester.makeini("[pytest]\nmarkers =\n    cuda\n    h200\n    amd\n")
+    pytester.makeini("[pytest]\nmarkers =\n    cuda\n    h200\n    amd\n    quick\n")
     pytester.makepyfile(text)
     return pytester.runpytest_inprocess(plugins=[Targets(require)])
 
@@ -76,6 +76,29 @@ def test_outcomes_are_counted_by_target(pytester, monkeypatch):
             "*1 passed, 2 skipped in*",
         ]
     )
+
+
+def test_a_test_without_a_driver_is_quick_by_itself(pytester, monkeypatch):
+    monkeypatch.setattr("tests.support.targets.missing_hardware", lambda _: None)
+    pytester.makeini("[pytest]\nmarkers =\n    cuda\n    slow\n    quick\n")
+    pytester.makepyfile(
+        """
+        import pytest
+
+        def test_plain(): pass
+
+        @pytest.mark.parametrize("target", ["oracle", "vulkan"])
+        def test_on(target): pass
+
+        @pytest.mark.slow
+        def test_slow(): pass
+
+        @pytest.mark.cuda
+        def test_cuda(): pass
+        """
+    )
+    result = pytester.runpytest_inprocess("-m", "quick", plugins=[Targets(())])
+    result.assert_outcomes(passed=2, deselected=3)
 
 
 def test_a_required_target_that_does_not_exist_is_refused():

@@ -71,7 +71,9 @@ def _each(value: object, claim: Callable[[object], bool]) -> bool:
 
 
 def _is_pair(value: object) -> bool:
-    return isinstance(value, tuple) and len(cast("tuple[object, ...]", value)) == 2
+    if not isinstance(value, tuple):
+        return False
+    return len(cast("tuple[object, ...]", value)) == 2  # isinstance says no more
 
 
 # What a rule's annotation admits. An annotation without a row here can't be registered.

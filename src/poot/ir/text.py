@@ -126,6 +126,14 @@ def parse(text: str) -> Graph:
     return graph
 
 
+def parse_value(text: str) -> object:
+    """The attribute that `show_value` wrote. Raises ParseError."""
+    parser = _Parser(Cursor(text))
+    value = parser.value(0)
+    parser.cursor.take("end", "nothing more")
+    return value
+
+
 class _Scope:
     """What one graph's text has said so far."""
 
@@ -257,7 +265,7 @@ class _Parser:
         while cursor.here.kind == "word":
             key = cursor.next()
             cursor.mark("=")
-            value = self._value(0)
+            value = self.value(0)
             match key.text, value:
                 case "kind", str():
                     kind = value
@@ -304,7 +312,7 @@ class _Parser:
             cursor.mark("=")
             if key.text in attrs:
                 cursor.fail("each attribute once", key)
-            attrs[key.text] = self._value(depth)
+            attrs[key.text] = self.value(depth)
         return self._typed(op, ins, attrs, outs, scope)
 
     def _typed(
@@ -335,7 +343,7 @@ class _Parser:
         assert isinstance(found, str)
         return found
 
-    def _value(self, depth: int) -> object:
+    def value(self, depth: int) -> object:
         cursor = self.cursor
         token = cursor.next()
         match token.kind, token.text:
@@ -368,6 +376,6 @@ class _Parser:
                 cursor.skip_lines()
                 if cursor.has_mark(")"):
                     break
-            found.append(self._value(depth))
+            found.append(self.value(depth))
             cursor.skip_lines()
         return tuple(found)

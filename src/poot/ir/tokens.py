@@ -73,6 +73,11 @@ class Cursor:
         self._at += token.kind != "end"
         return token
 
+    def is_next(self, text: str) -> bool:
+        """Whether the token after the one here is that mark."""
+        after = self._tokens[min(self._at + 1, len(self._tokens) - 1)]
+        return after.kind == "mark" and after.text == text
+
     def fail(self, expected: str, token: Token | None = None) -> NoReturn:
         """Raises ParseError: the line's number, what was expected, what stood there, the line."""
         token = token or self.here

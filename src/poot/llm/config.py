@@ -95,7 +95,7 @@ def _config(keys: Keys, *, tied: bool) -> LlamaConfig:
         raise keys.refuse("llama.attention.head_count", f"a divisor of the width {width}")
     head_dim = keys.integer("llama.attention.key_length", 1, 1 << 14, max(1, width // heads))
     keys.integer("llama.attention.value_length", head_dim, head_dim, head_dim)
-    rope_dim = keys.integer("llama.rope.dimension_count", 0, head_dim, head_dim)
+    rope_dim = keys.integer("llama.rope.dimension_count", 2, head_dim, head_dim)
     if rope_dim % 2:
         raise keys.refuse("llama.rope.dimension_count", "an even number")
     vocabulary = keys.texts("tokenizer.ggml.tokens")

@@ -13,7 +13,7 @@ from poot.planner.residents import resident_nbytes
 from poot.planner.steps import IN_PLACE, Chooser, Stage, copy_body, regions_of, stage_of, updates_of
 
 
-@dataclass
+@dataclass(slots=True)
 class Homes:
     """Where each value lives: a resident's name, or its own name in the arena. An update shares its
     State's home."""

@@ -17,7 +17,7 @@ from poot.planner.request import Layout
 SPACES = {Weight: "weights", State: "states", Slot: "slots", Const: "consts"}
 
 
-@dataclass
+@dataclass(slots=True)
 class Spaces:
     """Hands out places in growing spaces; sizes in bytes."""
 

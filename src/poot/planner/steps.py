@@ -144,9 +144,8 @@ def regions_of(graph: Graph, can_update: Callable[[Eqn], bool]) -> list[Eqn]:
 
 def updates_of(region: Eqn) -> tuple[tuple[int, int], ...]:
     """A region eqn's (out, in) pairs."""
-    return cast(
-        "tuple[tuple[int, int], ...]", region.attr("updates", ())
-    )  # its typing rule says so
+    pairs = region.attr("updates", ())
+    return cast("tuple[tuple[int, int], ...]", pairs)  # its typing rule says so
 
 
 def stage_of(region: Eqn, choose: Chooser, limits: DeviceLimits) -> Stage:

@@ -1,0 +1,168 @@
+"""What a Vulkan driver says of a physical device, as DeviceLimits and the features to turn on."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from poot.backends.vulkan.loader import vk
+from poot.limits import DeviceLimits
+
+SUBGROUP_CONTROL = "VK_EXT_subgroup_size_control"
+DRIVER_PROPERTIES = "VK_KHR_driver_properties"
+SM_BUILTINS = "VK_NV_shader_sm_builtins"
+CORE_PROPERTIES = "VK_AMD_shader_core_properties"
+UNKNOWN_UNITS = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Physical:
+    """One physical device. `family` is its queue family, `kinds` (flags, heap) of memory types."""
+
+    handle: object
+    limits: DeviceLimits
+    description: str
+    family: int
+    timestamp_us: float
+    kinds: tuple[int, ...]
+    subgroups: tuple[int, int]
+    extensions: tuple[str, ...]
+
+    @property
+    def is_direct(self) -> bool:
+        """Whether device memory is mapped, coherent and cached: copies are memory copies."""
+        want = (
+            vk.VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT
+            | vk.VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT
+            | vk.VK_MEMORY_PROPERTY_HOST_COHERENT_BIT
+            | vk.VK_MEMORY_PROPERTY_HOST_CACHED_BIT
+        )
+        return any(flags & want == want for flags in self.kinds)
+
+    def memory_type(self, mapped: bool, allowed: int) -> int:
+        """The index of the memory type to use: cached host memory, or the device's own."""
+        visible = vk.VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT | vk.VK_MEMORY_PROPERTY_HOST_COHERENT_BIT
+        cached = visible | vk.VK_MEMORY_PROPERTY_HOST_CACHED_BIT
+        local = vk.VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT
+        wishes = [cached, visible] if mapped else [local, 0]
+        if self.is_direct:
+            wishes.insert(0, cached | local)
+        for wish in wishes:
+            for at, flags in enumerate(self.kinds):
+                if allowed >> at & 1 and flags & wish == wish:
+                    return at
+        raise vk.VkErrorOutOfDeviceMemory()
+
+    def features(self) -> object:
+        """The feature chain for vkCreateDevice."""
+        storage = vk.VkPhysicalDevice16BitStorageFeatures(
+            storageBuffer16BitAccess=self.limits.has_f16_storage
+        )
+        control = storage
+        if SUBGROUP_CONTROL in self.extensions:
+            control = vk.VkPhysicalDeviceSubgroupSizeControlFeatures(
+                pNext=storage, subgroupSizeControl=True, computeFullSubgroups=True
+            )
+        wanted = vk.VkPhysicalDeviceFeatures(shaderInt64=self.limits.has_i64)
+        return vk.VkPhysicalDeviceFeatures2(pNext=control, features=wanted)
+
+    def required_subgroup(self, width: int | None) -> tuple[object, int]:
+        """(struct, flags) that ask for full subgroups of the width, where the driver offers it."""
+        low, high = self.subgroups
+        if width is None or SUBGROUP_CONTROL not in self.extensions or not low <= width <= high:
+            return None, 0
+        info = vk.VkPipelineShaderStageRequiredSubgroupSizeCreateInfo(requiredSubgroupSize=width)
+        return info, vk.VK_PIPELINE_SHADER_STAGE_CREATE_REQUIRE_FULL_SUBGROUPS_BIT
+
+
+def _text(chars: object) -> str:
+    return chars if isinstance(chars, str) else vk.ffi.string(chars).decode()
+
+
+def _family(handle: object) -> tuple[int, int]:
+    """The queue family to use, and its timestamps' valid bits."""
+    families = list(vk.vkGetPhysicalDeviceQueueFamilyProperties(handle))
+    for at, family in enumerate(families):
+        if family.queueFlags & vk.VK_QUEUE_COMPUTE_BIT:
+            return at, family.timestampValidBits
+    return 0, 0
+
+
+def _units(handle: object, extensions: set[str], is_software: bool) -> int:
+    """Compute units, where the driver tells."""
+    if is_software:
+        return os.cpu_count() or 1
+    if SM_BUILTINS in extensions:
+        sms = vk.VkPhysicalDeviceShaderSMBuiltinsPropertiesNV()
+        vk.vkGetPhysicalDeviceProperties2(handle, vk.VkPhysicalDeviceProperties2(pNext=sms))
+        return sms.shaderSMCount
+    if CORE_PROPERTIES in extensions:
+        core = vk.VkPhysicalDeviceShaderCorePropertiesAMD()
+        vk.vkGetPhysicalDeviceProperties2(handle, vk.VkPhysicalDeviceProperties2(pNext=core))
+        arrays = core.shaderEngineCount * core.shaderArraysPerEngineCount
+        return arrays * core.computeUnitsPerShaderArray
+    return UNKNOWN_UNITS
+
+
+def _subgroup(width: int, operations: int, stages: int) -> int:
+    """The width that kernels may count on, or 0."""
+    need = (
+        vk.VK_SUBGROUP_FEATURE_BASIC_BIT
+        | vk.VK_SUBGROUP_FEATURE_VOTE_BIT
+        | vk.VK_SUBGROUP_FEATURE_ARITHMETIC_BIT
+        | vk.VK_SUBGROUP_FEATURE_BALLOT_BIT
+        | vk.VK_SUBGROUP_FEATURE_SHUFFLE_BIT
+    )
+    has_all = operations & need == need
+    in_compute = stages & vk.VK_SHADER_STAGE_COMPUTE_BIT
+    return width if has_all and in_compute else 0
+
+
+def read_physical(handle: object) -> Physical:
+    """Asks the driver for everything poot needs to know."""
+    there = {_text(e.extensionName) for e in vk.vkEnumerateDeviceExtensionProperties(handle, None)}
+    sub = vk.VkPhysicalDeviceSubgroupProperties()
+    memory_limits = vk.VkPhysicalDeviceMaintenance3Properties(pNext=sub)
+    widths = vk.VkPhysicalDeviceSubgroupSizeControlProperties(pNext=memory_limits)
+    driver = vk.VkPhysicalDeviceDriverProperties(
+        pNext=widths if SUBGROUP_CONTROL in there else memory_limits
+    )
+    chain = driver if DRIVER_PROPERTIES in there else driver.pNext
+    properties = vk.VkPhysicalDeviceProperties2(pNext=chain)
+    vk.vkGetPhysicalDeviceProperties2(handle, properties)
+    storage = vk.VkPhysicalDevice16BitStorageFeatures()
+    features = vk.VkPhysicalDeviceFeatures2(pNext=storage)
+    vk.vkGetPhysicalDeviceFeatures2(handle, features)
+    about, most = properties.properties, properties.properties.limits
+    is_software = about.deviceType == vk.VK_PHYSICAL_DEVICE_TYPE_CPU
+    memory = vk.vkGetPhysicalDeviceMemoryProperties(handle)
+    kinds = tuple(memory.memoryTypes[at].propertyFlags for at in range(memory.memoryTypeCount))
+    heaps = [memory.memoryHeaps[at] for at in range(memory.memoryHeapCount)]
+    local = [h.size for h in heaps if h.flags & vk.VK_MEMORY_HEAP_DEVICE_LOCAL_BIT]
+    biggest = max(local or [h.size for h in heaps])
+    family, stamp_bits = _family(handle)
+    name = _text(about.deviceName)
+    limits = DeviceLimits(
+        name=name,
+        target="spirv",
+        workgroup_nbytes=most.maxComputeSharedMemorySize,
+        threads=min(most.maxComputeWorkGroupInvocations, most.maxComputeWorkGroupSize[0]),
+        grid=tuple(most.maxComputeWorkGroupCount),
+        compute_units=_units(handle, there, is_software),
+        subgroup=_subgroup(sub.subgroupSize, sub.supportedOperations, sub.supportedStages),
+        buffer_nbytes=min(memory_limits.maxMemoryAllocationSize, biggest),
+        binding_nbytes=most.maxStorageBufferRange,
+        storage_buffers=min(
+            most.maxPerStageDescriptorStorageBuffers, most.maxDescriptorSetStorageBuffers
+        ),
+        memory_nbytes=biggest,
+        offset_align=max(16, most.minStorageBufferOffsetAlignment),
+        has_f16_storage=bool(storage.storageBuffer16BitAccess),
+        has_i64=bool(features.features.shaderInt64),
+        is_software=is_software,
+    )
+    said = f", {_text(driver.driverName)} {_text(driver.driverInfo)}" if chain is driver else ""
+    bounds = (widths.minSubgroupSize, widths.maxSubgroupSize)
+    usable = (SUBGROUP_CONTROL,) if SUBGROUP_CONTROL in there else ()
+    stamp = most.timestampPeriod / 1000.0 if stamp_bits else 0.0
+    return Physical(handle, limits, name + said, family, stamp, kinds, bounds, usable)

@@ -1,0 +1,181 @@
+"""Runs a kernel over numpy arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from poot.codegen.kir.nodes import For, If, Ins, Kernel, Lit, Roles, Stmt, Ty, While
+from poot.codegen.kir.ops import KIR_OPS
+from poot.codegen.kir.sim.memory import Space
+from poot.codegen.kir.sim.portable import VECTOR
+from poot.codegen.kir.sim.program import Program, compile_kernel
+from poot.codegen.kir.sim.races import GroupTracker, LaunchTracker
+from poot.codegen.kir.sim.sparse import SparseBuffer
+from poot.codegen.kir.sim.values import NUMPY, constant
+from poot.codegen.kir.sim.wave import Coord, Place, Value, Wave
+from poot.errors import SimulationError
+
+Buffer = npt.NDArray[np.generic] | SparseBuffer
+Group = int | tuple[int, ...]
+# Lanes and workgroup elements that run together at most; more groups go one batch behind the other.
+_LANES, _ELEMS = 1 << 14, 1 << 22
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """What a simulation did: elements loaded from and stored to each buffer and workgroup array, by
+    the active lanes, and the groups that ran.
+    """
+
+    loads: dict[str, int]
+    stores: dict[str, int]
+    groups: int
+
+
+def walk(body: tuple[Stmt, ...]) -> Iterator[Stmt]:
+    """Every statement, outer before inner."""
+    for stmt in body:
+        yield stmt
+        if isinstance(stmt, If):
+            yield from walk(stmt.then)
+            yield from walk(stmt.orelse)
+        elif isinstance(stmt, For):
+            yield from walk(stmt.body)
+        elif isinstance(stmt, While):
+            yield from walk(stmt.head)
+            yield from walk(stmt.body)
+        elif isinstance(stmt, Roles):
+            for role in stmt.roles:
+                yield from walk(role.body)
+
+
+def runs_as_vector(kernel: Kernel) -> bool:
+    """Whether whole workgroups can run as one vector: no roles, nothing asynchronous, only
+    barriers of the group.
+    """
+    for stmt in walk(kernel.body):
+        if isinstance(stmt, Roles):
+            return False
+        if isinstance(stmt, Ins):
+            is_portable = KIR_OPS[stmt.op].portable
+            if not is_portable or (stmt.op == "barrier" and stmt.attr("scope") != "group"):
+                return False
+    return True
+
+
+def _as_coord(group: Group, grid: Coord) -> Coord:
+    if isinstance(group, tuple):
+        x, y, z = (*group, 0, 0, 0)[:3]
+        return x, y, z
+    return group % grid[0], group // grid[0] % grid[1], group // (grid[0] * grid[1])
+
+
+def _chosen(groups: Iterable[Group] | None, grid: Coord) -> list[Coord]:
+    total = grid[0] * grid[1] * grid[2]
+    picked = [_as_coord(g, grid) for g in (range(total) if groups is None else groups)]
+    for g in picked:
+        if any(not 0 <= g[axis] < grid[axis] for axis in range(3)):
+            raise SimulationError(f"undefined: group {g} is not in grid {grid}")
+    return picked
+
+
+def _buffers(
+    kernel: Kernel, given: Mapping[str, Buffer], uninitialised: Sequence[str], races: bool
+) -> dict[str, Space]:
+    names = [p.name for p in kernel.params]
+    if sorted(given) != sorted(names):
+        raise SimulationError(f"undefined: buffers {sorted(given)} for parameters {sorted(names)}")
+    spaces: dict[str, Space] = {}
+    for p in kernel.params:
+        buffer = given[p.name]
+        if buffer.size < p.elems:
+            what = f"{p.name} needs {p.elems} elements and the array has {buffer.size}"
+            raise SimulationError(f"out-of-bounds: {what}", kind="out-of-bounds")
+        if not isinstance(buffer, SparseBuffer):
+            right = buffer.dtype == NUMPY[p.dtype] or (
+                p.dtype == "bool" and buffer.dtype == np.uint32
+            )
+            if not right or not buffer.flags.c_contiguous:
+                raise SimulationError(
+                    f"undefined: {p.name} needs a contiguous {p.dtype} array, got {buffer.dtype}"
+                )
+            buffer = buffer.reshape(-1)
+        written = np.zeros(p.elems, np.bool_) if p.name in uninitialised else None
+        tracker = LaunchTracker(p.name, p.elems) if races else None
+        spaces[p.name] = Space(p.name, p.dtype, p.elems, buffer, written, tracker)
+    return spaces
+
+
+def shared_spaces(kernel: Kernel, groups: int) -> dict[str, Space]:
+    """Fresh workgroup memory for groups that run together: nothing is written yet."""
+    spaces: dict[str, Space] = {}
+    for s in kernel.shared:
+        total = s.elems * groups
+        data = np.zeros(total, NUMPY[s.dtype])
+        tracker = GroupTracker(s.name, total, groups * kernel.threads)
+        written = np.zeros(total, np.bool_)
+        spaces[s.name] = Space(s.name, s.dtype, s.elems, data, written, tracker, is_shared=True)
+    return spaces
+
+
+def _run_vector(
+    program: Program,
+    batch: Sequence[Coord],
+    grid: Coord,
+    imms: dict[str, Value],
+    buffers: dict[str, Space],
+) -> dict[str, Space]:
+    kernel = program.kernel
+    assert program.block.plain is not None, kernel.name
+    lane = np.tile(np.arange(kernel.threads), len(batch))
+    slot = np.repeat(np.arange(len(batch)), kernel.threads)
+    place = Place(tuple(batch), grid, lane, slot, kernel.threads, kernel.subgroup or kernel.threads)
+    shared = shared_spaces(kernel, len(batch))
+    wave = Wave(place, list(program.registers), {**buffers, **shared}, imms)
+    for step in program.block.plain:
+        step(wave)
+    return shared
+
+
+def simulate(
+    kernel: Kernel,
+    buffers: Mapping[str, Buffer],
+    grid: int | tuple[int, ...],
+    groups: Iterable[Group] | None = None,
+    imms: Sequence[int | float] = (),
+    *,
+    uninitialised: Sequence[str] = (),
+    buffer_races: bool = False,
+) -> Stats:
+    """Runs the workgroups of a launch over the arrays, in place, and says what it read and wrote.
+
+    `groups` chooses some (numbers, x fastest, or coordinates); None runs all. `imms` are in the
+    kernel's order. Arrays are flat or not, contiguous, of the parameter's dtype (bool: numpy bool,
+    or u32 words). `uninitialised` names buffers whose contents nothing wrote; `buffer_races` also
+    looks for lanes that meet in a buffer. Raises SimulationError.
+    """
+    edges = (grid,) if isinstance(grid, int) else grid
+    x, y, z = (*edges, 1, 1, 1)[:3]
+    chosen = _chosen(groups, (x, y, z))
+    if len(imms) != len(kernel.imms):
+        raise SimulationError(f"undefined: {len(kernel.imms)} immediates, {len(imms)} given")
+    words = {i.name: constant(Lit(v, Ty(i.dtype))) for i, v in zip(kernel.imms, imms, strict=True)}
+    spaces = _buffers(kernel, buffers, uninitialised, buffer_races)
+    program = compile_kernel(kernel, VECTOR)
+    room = max(1, _ELEMS // max(1, sum(s.elems for s in kernel.shared)))
+    batch = max(1, min(_LANES // kernel.threads, room))
+    totals = {s.name: [0, 0] for s in (*kernel.params, *kernel.shared)}
+    with np.errstate(all="ignore"):
+        for at in range(0, len(chosen), batch):
+            shared = _run_vector(program, chosen[at : at + batch], (x, y, z), words, spaces)
+            for name, space in shared.items():
+                totals[name][0] += space.loads
+                totals[name][1] += space.stores
+    for name, space in spaces.items():
+        totals[name] = [space.loads, space.stores]
+    loads = {name: n for name, (n, _) in totals.items()}
+    return Stats(loads, {name: n for name, (_, n) in totals.items()}, len(chosen))

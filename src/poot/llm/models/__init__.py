@@ -1,0 +1,1 @@
+"""Model families, each a plain function over `poot.ops`."""
