@@ -1,16 +1,15 @@
-"""Writes kernels: a builder that folds constants, shares equal pure values in scope, and keeps control structured.
+"""Writes kernels: a builder that folds constants, shares equal pure values in scope, and keeps
+control structured.
 
-    k = KernelBuilder("axpy", threads=64)
-    x, y = k.param("x", "f32", 1024, "r"), k.param("y", "f32", 1024, "rw")
-    i = k.group_id(0) * 64 + k.lane()
-    with k.if_(i < 1000):
-        k.store(y, i, k.load(x, i) * 2.0 + k.load(y, i))
-    kernel = k.kernel()
+k = KernelBuilder("axpy", threads=64) x, y = k.param("x", "f32", 1024, "r"), k.param("y", "f32",
+1024, "rw") i = k.group_id(0) * 64 + k.lane() with k.if_(i < 1000):
+    k.store(y, i, k.load(x, i) * 2.0 + k.load(y, i))
+kernel = k.kernel()
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -163,12 +162,12 @@ class KernelBuilder:
     # Declarations
 
     def param(self, name: str, dtype: str, elems: int, access: str, align: int = 16) -> str:
-        assert name not in self._params and name not in self._shared, name
+        assert name not in {**self._params, **self._shared}, name
         self._params[name] = Param(name, dtype, elems, access, align)
         return name
 
     def shared(self, name: str, dtype: str, elems: int, align: int = 16) -> str:
-        assert name not in self._params and name not in self._shared, name
+        assert name not in {**self._params, **self._shared}, name
         self._shared[name] = Shared(name, dtype, elems, align)
         return name
 
@@ -185,7 +184,9 @@ class KernelBuilder:
     # Values
 
     def lit(self, value: Number, type: Ty = F32) -> Val:
-        typed = {"bool": bool}.get(type.dtype, float if type.dtype in ("f32", "f16", "bf16") else int)(value)
+        typed = {"bool": bool}.get(
+            type.dtype, float if type.dtype in ("f32", "f16", "bf16") else int
+        )(value)
         return Val(self, Lit(typed, type))
 
     def _operand(self, value: Val | Number, like: Type) -> Operand:
@@ -198,7 +199,9 @@ class KernelBuilder:
         self._count += 1
         return Reg(f"{prefix}{self._count}", type, mutable)
 
-    def op(self, name: str, /, *args: Val | Number, type: Type | None = None, **attrs: object) -> Val:
+    def op(
+        self, name: str, /, *args: Val | Number, type: Type | None = None, **attrs: object
+    ) -> Val:
         """One instruction with one result. `type` is needed where the operands don't give it."""
         row = KIR_OPS[name]
         like: Type = F32
@@ -212,7 +215,11 @@ class KernelBuilder:
             operands[0] = self._operand(args[0], BOOL)
         if type is None:
             lanes = like.lanes if isinstance(like, Ty) else 1
-            type = Ty("bool", lanes) if name in COMPARISONS else (operands[1].type if name == "select" else operands[0].type)
+            type = (
+                Ty("bool", lanes)
+                if name in COMPARISONS
+                else (operands[1].type if name == "select" else operands[0].type)
+            )
         frozen = _attrs(name, attrs)
         folded = fold(name, tuple(operands), type) if isinstance(type, Ty) else None
         if folded is not None:
@@ -275,13 +282,18 @@ class KernelBuilder:
         self._emit(Ins("load", (dst,), (self._operand(index, I32),), tuple(sorted(attrs.items()))))
         return Val(self, dst)
 
-    def store(self, mem: str, index: Val | int, value: Val | Number, cache: str | None = None) -> None:
+    def store(
+        self, mem: str, index: Val | int, value: Val | Number, cache: str | None = None
+    ) -> None:
         decl = self._params.get(mem) or self._shared[mem]
         operand = self._operand(value, Ty(decl.dtype))
         got = operand.type
-        assert isinstance(got, Ty) and got.dtype == decl.dtype, (mem, decl.dtype, got)
+        assert isinstance(got, Ty), (mem, got)
+        assert got.dtype == decl.dtype, (mem, decl.dtype, got)
         attrs: dict[str, object] = {"mem": mem, "cache": cache}
-        self._emit(Ins("store", (), (self._operand(index, I32), operand), tuple(sorted(attrs.items()))))
+        self._emit(
+            Ins("store", (), (self._operand(index, I32), operand), tuple(sorted(attrs.items())))
+        )
 
     def barrier(self, scope: object = "group") -> None:
         self.do("barrier", scope=scope)
@@ -296,7 +308,8 @@ class KernelBuilder:
         return Val(self, reg)
 
     def set(self, var: Val, value: Val | Number) -> None:
-        assert isinstance(var.operand, Reg) and var.operand.mutable, var.operand
+        assert isinstance(var.operand, Reg), var.operand
+        assert var.operand.mutable, var.operand
         self._emit(Ins("set", (var.operand,), (self._operand(value, var.type),)))
 
     def copy(self, a: Val) -> Val:
@@ -308,7 +321,7 @@ class KernelBuilder:
     # Control
 
     @contextmanager
-    def _scope(self) -> Iterator[list[Stmt]]:
+    def _scope(self) -> Generator[list[Stmt]]:
         block: list[Stmt] = []
         self._blocks.append(block)
         self._known.append({})
@@ -320,8 +333,14 @@ class KernelBuilder:
 
     @contextmanager
     def for_(
-        self, start: Val | int, stop: Val | int, step: Val | int = 1, *, unroll: int | None = None, name: str = "i"
-    ) -> Iterator[Val]:
+        self,
+        start: Val | int,
+        stop: Val | int,
+        step: Val | int = 1,
+        *,
+        unroll: int | None = None,
+        name: str = "i",
+    ) -> Generator[Val]:
         var = self._new(I32, name + "_")
         bounds = tuple(self._operand(b, I32) for b in (start, stop, step))
         with self._scope() as block:
@@ -329,29 +348,32 @@ class KernelBuilder:
         self._emit(For(var, bounds[0], bounds[1], bounds[2], tuple(block), unroll))
 
     @contextmanager
-    def if_(self, cond: Val) -> Iterator[None]:
-        """Runs the body where cond. A literal condition still makes its block, so text shows what was asked."""
+    def if_(self, cond: Val) -> Generator[None]:
+        """Runs the body where cond. A literal condition still makes its block, so text shows what
+        was asked.
+        """
         with self._scope() as block:
             yield
         self._emit(If(cond.operand, tuple(block)))
 
     @contextmanager
-    def else_(self) -> Iterator[None]:
+    def else_(self) -> Generator[None]:
         last = self._blocks[-1][-1]
-        assert isinstance(last, If) and not last.orelse, "else_ follows its if_"
+        assert isinstance(last, If), "else_ follows its if_"
+        assert not last.orelse, "one else_ for an if_"
         with self._scope() as block:
             yield
         self._blocks[-1][-1] = If(last.cond, last.then, tuple(block))
 
     @contextmanager
-    def while_(self, head: list[Stmt], cond: Val) -> Iterator[None]:
+    def while_(self, head: list[Stmt], cond: Val) -> Generator[None]:
         """The body of a loop whose head (from `block_`) computed cond."""
         with self._scope() as block:
             yield
         self._emit(While(tuple(head), cond.operand, tuple(block)))
 
     @contextmanager
-    def block_(self) -> Iterator[list[Stmt]]:
+    def block_(self) -> Generator[list[Stmt]]:
         """Statements kept apart: a while's head, or a role's body."""
         with self._scope() as block:
             yield block

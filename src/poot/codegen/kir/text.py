@@ -1,4 +1,5 @@
-"""A kernel's text: `show` writes it, `parse` reads it, and parse(show(k)) == k. One kernel, one text.
+"""A kernel's text: `show` writes it, `parse` reads it, and parse(show(k)) == k. One kernel, one
+text.
 
     kernel axpy threads=64 {
       param x: f32[1024] r align=16
@@ -21,25 +22,24 @@
       }
     }
 
-A number without a type is i32, f32 or bool by its look; others say it: `3:u32`, `0.5:f16`. Attributes that are None
-are left out.
+A number without a type is i32, f32 or bool by its look; others say it: `3:u32`, `0.5:f16`.
+Attributes that are None are left out.
 """
 
 from __future__ import annotations
 
+from typing import cast
+
 from poot.codegen.kir.nodes import (
     Blob,
     For,
-    Frag,
     If,
     Ins,
     Kernel,
     Lit,
     Operand,
     Reg,
-    Roles,
     Stmt,
-    Ty,
     While,
 )
 from poot.codegen.kir.parse import SUBSCRIPTS, parse
@@ -63,7 +63,8 @@ def _value(value: object) -> str:
     if isinstance(value, bool) or value is None:
         return str(value).lower()
     if isinstance(value, tuple):
-        return f"({', '.join(_value(v) for v in value)})"
+        parts = cast("tuple[object, ...]", value)  # isinstance says no more than tuple
+        return f"({', '.join(_value(v) for v in parts)})"
     if isinstance(value, str):
         is_word = value.isidentifier() and value not in ("true", "false", "none", "inf", "nan")
         return value if is_word else f'"{value}"'
@@ -97,7 +98,9 @@ def _ins(ins: Ins, declared: _Declared) -> str:
         mem = ins.attr(attr) if attr else None
         if isinstance(mem, str):
             used.add(attr)
-        args.append(f"{mem}[{show_operand(operand)}]" if isinstance(mem, str) else show_operand(operand))
+        args.append(
+            f"{mem}[{show_operand(operand)}]" if isinstance(mem, str) else show_operand(operand)
+        )
     dsts: list[str] = []
     for dst in ins.dsts:
         if not dst.mutable:
@@ -157,7 +160,9 @@ def show(kernel: Kernel) -> str:
     """The kernel's whole text, the same bytes on every run."""
     width = "" if kernel.subgroup is None else f" subgroup={kernel.subgroup}"
     lines = [f"kernel {kernel.name} threads={kernel.threads}{width} {{"]
-    lines += [f"  param {p.name}: {p.dtype}[{p.elems}] {p.access} align={p.align}" for p in kernel.params]
+    lines += [
+        f"  param {p.name}: {p.dtype}[{p.elems}] {p.access} align={p.align}" for p in kernel.params
+    ]
     lines += [f"  imm {i.name}: {i.dtype}" for i in kernel.imms]
     lines += [f"  {_blob(b)}" for b in kernel.blobs]
     lines += [f"  shared {s.name}: {s.dtype}[{s.elems}] align={s.align}" for s in kernel.shared]

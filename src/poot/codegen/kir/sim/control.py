@@ -1,5 +1,6 @@
-"""Control flow over masks. A driver sets the wave's mask and registers and yields which of a statement's blocks to run
-next; it puts the mask back when it ends."""
+"""Control flow over masks. A driver sets the wave's mask and registers and yields which of a
+statement's blocks to run next; it puts the mask back when it ends.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +20,9 @@ MAX_TRIPS = 1 << 17
 
 
 def _narrow(wave: Wave, cond: Value) -> tuple[Bools | None, bool]:
-    """The mask of the active lanes where cond holds (None: all lanes of the wave), and whether there are any."""
+    """The mask of the active lanes where cond holds (None: all lanes of the wave), and whether
+    there are any.
+    """
     if cond.ndim == 0:
         return wave.mask, bool(cond)
     chosen: Bools = cond.astype(np.bool_) if wave.mask is None else np.logical_and(cond, wave.mask)
@@ -58,7 +61,9 @@ def counted(stmt: For, var: int, bounds: tuple[int, int, int]) -> Driver:
         outer = wave.mask
         backward = np.less_equal(step, 0)
         if (backward if outer is None or not backward.ndim else backward & outer).any():
-            raise SimulationError(f"undefined: a step of 0 or less: `{show_stmt(stmt)}`", kind="undefined")
+            raise SimulationError(
+                f"undefined: a step of 0 or less: `{show_stmt(stmt)}`", kind="undefined"
+            )
         trips = np.maximum(-((start - stop) // step), 0)
         if outer is not None and trips.ndim:
             trips = np.where(outer, trips, 0)

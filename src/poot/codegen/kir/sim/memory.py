@@ -1,4 +1,6 @@
-"""Simulated memory: bounds, alignment, contents that nothing wrote, and what each access is counted as."""
+"""Simulated memory: bounds, alignment, contents that nothing wrote, and what each access is counted
+as.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ from poot.codegen.kir.sim.wave import Bools, Ints, Value, Wave
 class Space:
     """One buffer, or one workgroup array of all the groups that run together, one behind the other.
 
-    `written` says which elements hold something; None where all do. `loads` and `stores` count elements."""
+    `written` says which elements hold something; None where all do. `loads` and `stores` count
+    elements.
+    """
 
     def __init__(
         self,
@@ -45,7 +49,9 @@ class Space:
         if isinstance(self.data, SparseBuffer):
             found = self.data.read(flat)
         else:
-            found = self.data[flat] if flat.ndim else cast("Value", self.data[int(flat)])  # numpy scalar
+            found = (
+                self.data[flat] if flat.ndim else cast("Value", self.data[int(flat)])
+            )  # numpy scalar
         return found.astype(np.bool_) if self.dtype == "bool" else found
 
     def put(self, flat: Ints, value: Value) -> None:
@@ -57,19 +63,27 @@ class Space:
     # Checks, shared by every kind of access
 
     def flat(self, wave: Wave, index: Value, count: int, ins: Ins) -> Ints:
-        """The elements that an access of `count` elements from index on touches: [lanes] or [], or [count, ..].
-        Inactive lanes point at an element that is there."""
+        """The elements that an access of `count` elements from index on touches: [lanes] or [], or
+        [count, ..]. Inactive lanes point at an element that is there.
+        """
         at = np.asarray(index, np.int64)
         outside = (at < 0) | (at > self.elems - count)
         if outside.any():
             self._outside(wave, at, outside, count, ins)
         if count > 1:
-            wave.refuse(at % count != 0, "misaligned", f"{self.name} by {count} at an index that is no multiple", ins)
+            wave.refuse(
+                at % count != 0,
+                "misaligned",
+                f"{self.name} by {count} at an index that is no multiple",
+                ins,
+            )
         if wave.mask is not None and at.ndim:
             at = np.where(wave.mask, at, 0)
         if self.is_shared:
             at = at + wave.place.slot * self.elems if len(wave.place.groups) > 1 else at
-        return at if count == 1 else at + np.arange(count).reshape((count,) + (1,) * max(at.ndim, 1))
+        return (
+            at if count == 1 else at + np.arange(count).reshape((count,) + (1,) * max(at.ndim, 1))
+        )
 
     def _outside(self, wave: Wave, at: Ints, outside: Bools, count: int, ins: Ins) -> None:
         bad = outside if wave.mask is None or not at.ndim else outside & wave.mask
@@ -111,10 +125,14 @@ class Space:
         if self.tracker is not None:
             self.tracker.write(wave, at, who, ins, ins.attr("cache") == "relaxed")
         self.stores += at.size
-        if value.ndim and value.shape[-1] != 1 or count > 1:
+        if (value.ndim and value.shape[-1] != 1) or count > 1:
             shape = (count, wave.lanes) if count > 1 else (wave.lanes,)
             value = np.broadcast_to(value, shape)
-            value = value[np.broadcast_to(wave.mask, shape)] if wave.mask is not None else value.reshape(-1)
+            value = (
+                value[np.broadcast_to(wave.mask, shape)]
+                if wave.mask is not None
+                else value.reshape(-1)
+            )
         self.put(at, value)
         if self.written is not None:
             self.written[at] = True

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import cast
 
 import numpy as np
 import numpy.typing as npt
 
-from poot.codegen.kir.nodes import For, If, Ins, Kernel, Roles, Stmt, Ty, While, Lit
+from poot.codegen.kir.nodes import For, If, Ins, Kernel, Lit, Roles, Stmt, Ty, While
 from poot.codegen.kir.ops import KIR_OPS
 from poot.codegen.kir.sim.memory import Space
 from poot.codegen.kir.sim.portable import VECTOR
@@ -28,8 +27,9 @@ _LANES, _ELEMS = 1 << 14, 1 << 22
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """What a simulation did: elements loaded from and stored to each buffer and workgroup array, by the active lanes,
-    and the groups that ran."""
+    """What a simulation did: elements loaded from and stored to each buffer and workgroup array, by
+    the active lanes, and the groups that ran.
+    """
 
     loads: dict[str, int]
     stores: dict[str, int]
@@ -54,7 +54,9 @@ def walk(body: tuple[Stmt, ...]) -> Iterator[Stmt]:
 
 
 def runs_as_vector(kernel: Kernel) -> bool:
-    """Whether whole workgroups can run as one vector: no roles, nothing asynchronous, only barriers of the group."""
+    """Whether whole workgroups can run as one vector: no roles, nothing asynchronous, only
+    barriers of the group.
+    """
     for stmt in walk(kernel.body):
         if isinstance(stmt, Roles):
             return False
@@ -94,9 +96,13 @@ def _buffers(
             what = f"{p.name} needs {p.elems} elements and the array has {buffer.size}"
             raise SimulationError(f"out-of-bounds: {what}", kind="out-of-bounds")
         if not isinstance(buffer, SparseBuffer):
-            right = buffer.dtype == NUMPY[p.dtype] or (p.dtype == "bool" and buffer.dtype == np.uint32)
+            right = buffer.dtype == NUMPY[p.dtype] or (
+                p.dtype == "bool" and buffer.dtype == np.uint32
+            )
             if not right or not buffer.flags.c_contiguous:
-                raise SimulationError(f"undefined: {p.name} needs a contiguous {p.dtype} array, got {buffer.dtype}")
+                raise SimulationError(
+                    f"undefined: {p.name} needs a contiguous {p.dtype} array, got {buffer.dtype}"
+                )
             buffer = buffer.reshape(-1)
         written = np.zeros(p.elems, np.bool_) if p.name in uninitialised else None
         tracker = LaunchTracker(p.name, p.elems) if races else None
@@ -117,7 +123,11 @@ def shared_spaces(kernel: Kernel, groups: int) -> dict[str, Space]:
 
 
 def _run_vector(
-    program: Program, batch: Sequence[Coord], grid: Coord, imms: dict[str, Value], buffers: dict[str, Space]
+    program: Program,
+    batch: Sequence[Coord],
+    grid: Coord,
+    imms: dict[str, Value],
+    buffers: dict[str, Space],
 ) -> dict[str, Space]:
     kernel = program.kernel
     assert program.block.plain is not None, kernel.name
@@ -143,9 +153,10 @@ def simulate(
 ) -> Stats:
     """Runs the workgroups of a launch over the arrays, in place, and says what it read and wrote.
 
-    `groups` chooses some (numbers, x fastest, or coordinates); None runs all. `imms` are in the kernel's order. Arrays
-    are flat or not, contiguous, of the parameter's dtype (bool: numpy bool, or u32 words). `uninitialised` names buffers
-    whose contents nothing wrote; `buffer_races` also looks for lanes that meet in a buffer. Raises SimulationError.
+    `groups` chooses some (numbers, x fastest, or coordinates); None runs all. `imms` are in the
+    kernel's order. Arrays are flat or not, contiguous, of the parameter's dtype (bool: numpy bool,
+    or u32 words). `uninitialised` names buffers whose contents nothing wrote; `buffer_races` also
+    looks for lanes that meet in a buffer. Raises SimulationError.
     """
     edges = (grid,) if isinstance(grid, int) else grid
     x, y, z = (*edges, 1, 1, 1)[:3]
