@@ -82,6 +82,7 @@ def test_a_mask_of_another_shape_or_meaning_is_refused():
 def test_a_sink_is_one_logit_a_query_head():
     assert attention(sink="f32[6]") == "f32[2,6,5,8]"
     declined("sink", sink="f32[3]")
+    declined("sink", sink="i32[6]")
 
 
 def test_operands_are_named_in_order():
