@@ -1,11 +1,11 @@
 """Writes kernels: a builder that folds constants, shares equal pure values in scope, and keeps control structured.
 
-    k = KernelBuilder("axpy", threads=64)
-    x, y = k.param("x", "f32", 1024, "r"), k.param("y", "f32", 1024, "rw")
-    i = k.group_id(0) * 64 + k.lane()
-    with k.if_(i < 1000):
-        k.store(y, i, k.load(x, i) * 2.0 + k.load(y, i))
-    kernel = k.kernel()
+k = KernelBuilder("axpy", threads=64)
+x, y = k.param("x", "f32", 1024, "r"), k.param("y", "f32", 1024, "rw")
+i = k.group_id(0) * 64 + k.lane()
+with k.if_(i < 1000):
+    k.store(y, i, k.load(x, i) * 2.0 + k.load(y, i))
+kernel = k.kernel()
 """
 
 from __future__ import annotations
@@ -185,7 +185,9 @@ class KernelBuilder:
     # Values
 
     def lit(self, value: Number, type: Ty = F32) -> Val:
-        typed = {"bool": bool}.get(type.dtype, float if type.dtype in ("f32", "f16", "bf16") else int)(value)
+        typed = {"bool": bool}.get(
+            type.dtype, float if type.dtype in ("f32", "f16", "bf16") else int
+        )(value)
         return Val(self, Lit(typed, type))
 
     def _operand(self, value: Val | Number, like: Type) -> Operand:
@@ -198,7 +200,9 @@ class KernelBuilder:
         self._count += 1
         return Reg(f"{prefix}{self._count}", type, mutable)
 
-    def op(self, name: str, /, *args: Val | Number, type: Type | None = None, **attrs: object) -> Val:
+    def op(
+        self, name: str, /, *args: Val | Number, type: Type | None = None, **attrs: object
+    ) -> Val:
         """One instruction with one result. `type` is needed where the operands don't give it."""
         row = KIR_OPS[name]
         like: Type = F32
@@ -212,7 +216,11 @@ class KernelBuilder:
             operands[0] = self._operand(args[0], BOOL)
         if type is None:
             lanes = like.lanes if isinstance(like, Ty) else 1
-            type = Ty("bool", lanes) if name in COMPARISONS else (operands[1].type if name == "select" else operands[0].type)
+            type = (
+                Ty("bool", lanes)
+                if name in COMPARISONS
+                else (operands[1].type if name == "select" else operands[0].type)
+            )
         frozen = _attrs(name, attrs)
         folded = fold(name, tuple(operands), type) if isinstance(type, Ty) else None
         if folded is not None:
@@ -275,13 +283,17 @@ class KernelBuilder:
         self._emit(Ins("load", (dst,), (self._operand(index, I32),), tuple(sorted(attrs.items()))))
         return Val(self, dst)
 
-    def store(self, mem: str, index: Val | int, value: Val | Number, cache: str | None = None) -> None:
+    def store(
+        self, mem: str, index: Val | int, value: Val | Number, cache: str | None = None
+    ) -> None:
         decl = self._params.get(mem) or self._shared[mem]
         operand = self._operand(value, Ty(decl.dtype))
         got = operand.type
         assert isinstance(got, Ty) and got.dtype == decl.dtype, (mem, decl.dtype, got)
         attrs: dict[str, object] = {"mem": mem, "cache": cache}
-        self._emit(Ins("store", (), (self._operand(index, I32), operand), tuple(sorted(attrs.items()))))
+        self._emit(
+            Ins("store", (), (self._operand(index, I32), operand), tuple(sorted(attrs.items())))
+        )
 
     def barrier(self, scope: object = "group") -> None:
         self.do("barrier", scope=scope)
@@ -320,7 +332,13 @@ class KernelBuilder:
 
     @contextmanager
     def for_(
-        self, start: Val | int, stop: Val | int, step: Val | int = 1, *, unroll: int | None = None, name: str = "i"
+        self,
+        start: Val | int,
+        stop: Val | int,
+        step: Val | int = 1,
+        *,
+        unroll: int | None = None,
+        name: str = "i",
     ) -> Iterator[Val]:
         var = self._new(I32, name + "_")
         bounds = tuple(self._operand(b, I32) for b in (start, stop, step))

@@ -115,7 +115,10 @@ def coords(frag: Frag) -> tuple[Ints, Ints]:
     inside, tile = elem % row.elems, elem // row.elems
     across = frag.n // row.tile[1]
     corner = (tile // across * row.tile[0], tile % across * row.tile[1])
-    r, c = (_bits(lanes, row.lane_steps, x) + _bits(inside, row.elem_steps, x) + corner[x] for x in (0, 1))
+    r, c = (
+        _bits(lanes, row.lane_steps, x) + _bits(inside, row.elem_steps, x) + corner[x]
+        for x in (0, 1)
+    )
     return r, c
 
 

@@ -293,7 +293,11 @@ class _Parser:
             self.at.mark("=")
             extra[key] = self.value()
         dtype, box, swizzle = extra.get("dtype", ""), extra.get("box", ()), extra.get("swizzle")
-        is_right = isinstance(dtype, str) and isinstance(box, tuple) and set(extra) <= {"dtype", "box", "swizzle"}
+        is_right = (
+            isinstance(dtype, str)
+            and isinstance(box, tuple)
+            and set(extra) <= {"dtype", "box", "swizzle"}
+        )
         if not is_right:
             self.at.fail("dtype, box and swizzle of a blob")
         assert isinstance(dtype, str)

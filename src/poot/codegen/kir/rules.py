@@ -92,7 +92,11 @@ def _compare(*dtypes: str) -> Rule:
             return f"operands of {', '.join(dtypes)}"
         if any(a.type != first for a in ins.args):
             return "operands of one type"
-        return "" if ins.dsts[0].type == _like(first, "bool") else "a bool result of the operands' shape"
+        return (
+            ""
+            if ins.dsts[0].type == _like(first, "bool")
+            else "a bool result of the operands' shape"
+        )
 
     return rule
 
@@ -131,7 +135,11 @@ def _cast(ins: Ins, decls: Decls) -> str:
         return "scalars or vectors"
     if a.lanes != d.lanes:
         return "as many lanes in the result as in the operand"
-    return "" if d.dtype != "bool" or a.dtype == "bool" else "a number dtype; compare with 0 to get a bool"
+    return (
+        ""
+        if d.dtype != "bool" or a.dtype == "bool"
+        else "a number dtype; compare with 0 to get a bool"
+    )
 
 
 def _bitcast(ins: Ins, decls: Decls) -> str:
@@ -166,7 +174,9 @@ def _extract(ins: Ins, decls: Decls) -> str:
 def _insert(ins: Ins, decls: Decls) -> str:
     a, b = ins.args[0].type, ins.args[1].type
     wrong = _element(a, ins.attr("at"))
-    return wrong or ("" if b == Ty(_dtype(a)) and ins.dsts[0].type == a else "a scalar of the operand's dtype")
+    return wrong or (
+        "" if b == Ty(_dtype(a)) and ins.dsts[0].type == a else "a scalar of the operand's dtype"
+    )
 
 
 def _axis(ins: Ins, decls: Decls) -> str:
@@ -179,7 +189,11 @@ def _imm(ins: Ins, decls: Decls) -> str:
 
 
 def index_problem(t: Type) -> str:
-    return "" if isinstance(t, Ty) and t.lanes == 1 and t.dtype in INDEX else f"an index of {', '.join(INDEX)}"
+    return (
+        ""
+        if isinstance(t, Ty) and t.lanes == 1 and t.dtype in INDEX
+        else f"an index of {', '.join(INDEX)}"
+    )
 
 
 def memory_access(ins: Ins) -> str:
@@ -243,7 +257,9 @@ def _barrier(ins: Ins, decls: Decls) -> str:
 
 
 def _fence(ins: Ins, decls: Decls) -> str:
-    return "" if ins.attr("scope") in ("group", "device", "async") else "scope group, device or async"
+    return (
+        "" if ins.attr("scope") in ("group", "device", "async") else "scope group, device or async"
+    )
 
 
 def _width(ins: Ins, decls: Decls) -> str:

@@ -97,7 +97,9 @@ def _ins(ins: Ins, declared: _Declared) -> str:
         mem = ins.attr(attr) if attr else None
         if isinstance(mem, str):
             used.add(attr)
-        args.append(f"{mem}[{show_operand(operand)}]" if isinstance(mem, str) else show_operand(operand))
+        args.append(
+            f"{mem}[{show_operand(operand)}]" if isinstance(mem, str) else show_operand(operand)
+        )
     dsts: list[str] = []
     for dst in ins.dsts:
         if not dst.mutable:
@@ -157,7 +159,9 @@ def show(kernel: Kernel) -> str:
     """The kernel's whole text, the same bytes on every run."""
     width = "" if kernel.subgroup is None else f" subgroup={kernel.subgroup}"
     lines = [f"kernel {kernel.name} threads={kernel.threads}{width} {{"]
-    lines += [f"  param {p.name}: {p.dtype}[{p.elems}] {p.access} align={p.align}" for p in kernel.params]
+    lines += [
+        f"  param {p.name}: {p.dtype}[{p.elems}] {p.access} align={p.align}" for p in kernel.params
+    ]
     lines += [f"  imm {i.name}: {i.dtype}" for i in kernel.imms]
     lines += [f"  {_blob(b)}" for b in kernel.blobs]
     lines += [f"  shared {s.name}: {s.dtype}[{s.elems}] align={s.align}" for s in kernel.shared]

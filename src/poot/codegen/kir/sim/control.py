@@ -58,7 +58,9 @@ def counted(stmt: For, var: int, bounds: tuple[int, int, int]) -> Driver:
         outer = wave.mask
         backward = np.less_equal(step, 0)
         if (backward if outer is None or not backward.ndim else backward & outer).any():
-            raise SimulationError(f"undefined: a step of 0 or less: `{show_stmt(stmt)}`", kind="undefined")
+            raise SimulationError(
+                f"undefined: a step of 0 or less: `{show_stmt(stmt)}`", kind="undefined"
+            )
         trips = np.maximum(-((start - stop) // step), 0)
         if outer is not None and trips.ndim:
             trips = np.where(outer, trips, 0)

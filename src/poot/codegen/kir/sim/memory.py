@@ -45,7 +45,9 @@ class Space:
         if isinstance(self.data, SparseBuffer):
             found = self.data.read(flat)
         else:
-            found = self.data[flat] if flat.ndim else cast("Value", self.data[int(flat)])  # numpy scalar
+            found = (
+                self.data[flat] if flat.ndim else cast("Value", self.data[int(flat)])
+            )  # numpy scalar
         return found.astype(np.bool_) if self.dtype == "bool" else found
 
     def put(self, flat: Ints, value: Value) -> None:
@@ -64,12 +66,19 @@ class Space:
         if outside.any():
             self._outside(wave, at, outside, count, ins)
         if count > 1:
-            wave.refuse(at % count != 0, "misaligned", f"{self.name} by {count} at an index that is no multiple", ins)
+            wave.refuse(
+                at % count != 0,
+                "misaligned",
+                f"{self.name} by {count} at an index that is no multiple",
+                ins,
+            )
         if wave.mask is not None and at.ndim:
             at = np.where(wave.mask, at, 0)
         if self.is_shared:
             at = at + wave.place.slot * self.elems if len(wave.place.groups) > 1 else at
-        return at if count == 1 else at + np.arange(count).reshape((count,) + (1,) * max(at.ndim, 1))
+        return (
+            at if count == 1 else at + np.arange(count).reshape((count,) + (1,) * max(at.ndim, 1))
+        )
 
     def _outside(self, wave: Wave, at: Ints, outside: Bools, count: int, ins: Ins) -> None:
         bad = outside if wave.mask is None or not at.ndim else outside & wave.mask
@@ -114,7 +123,11 @@ class Space:
         if value.ndim and value.shape[-1] != 1 or count > 1:
             shape = (count, wave.lanes) if count > 1 else (wave.lanes,)
             value = np.broadcast_to(value, shape)
-            value = value[np.broadcast_to(wave.mask, shape)] if wave.mask is not None else value.reshape(-1)
+            value = (
+                value[np.broadcast_to(wave.mask, shape)]
+                if wave.mask is not None
+                else value.reshape(-1)
+            )
         self.put(at, value)
         if self.written is not None:
             self.written[at] = True

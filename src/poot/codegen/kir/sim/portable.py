@@ -158,7 +158,9 @@ def _make_atomic(ins: Ins, dsts: Slots, args: Slots) -> Step:
     mem = str(ins.attr("mem"))
 
     def run(wave: Wave) -> None:
-        wave.regs[dsts[0]] = wave.memory[mem].atomic(wave, wave.regs[args[0]], wave.regs[args[1]], ins)
+        wave.regs[dsts[0]] = wave.memory[mem].atomic(
+            wave, wave.regs[args[0]], wave.regs[args[1]], ins
+        )
 
     return run
 
@@ -180,13 +182,20 @@ def _subgroups(wave: Wave, ins: Ins, value: Value) -> Value:
         rows = wave.mask.reshape(-1, width)
         torn = rows.any(axis=1) & ~rows.all(axis=1)
         if torn.any():
-            wave.fail("divergent-barrier", "part of a subgroup reaches it", ins, np.repeat(torn, width))
+            wave.fail(
+                "divergent-barrier", "part of a subgroup reaches it", ins, np.repeat(torn, width)
+            )
     return wave.spread(value).reshape(-1, width)
 
 
 def _shuffle(wave: Wave, ins: Ins, rows: Value, args: tuple[Value, ...]) -> Value:
     lane = np.asarray(wave.spread(args[1]), np.int64)
-    wave.refuse((lane < 0) | (lane >= rows.shape[1]), "undefined", "a shuffle from outside the subgroup", ins)
+    wave.refuse(
+        (lane < 0) | (lane >= rows.shape[1]),
+        "undefined",
+        "a shuffle from outside the subgroup",
+        ins,
+    )
     inside = np.clip(lane, 0, rows.shape[1] - 1).reshape(rows.shape)
     return np.take_along_axis(rows, inside, axis=1)
 

@@ -94,9 +94,13 @@ def _buffers(
             what = f"{p.name} needs {p.elems} elements and the array has {buffer.size}"
             raise SimulationError(f"out-of-bounds: {what}", kind="out-of-bounds")
         if not isinstance(buffer, SparseBuffer):
-            right = buffer.dtype == NUMPY[p.dtype] or (p.dtype == "bool" and buffer.dtype == np.uint32)
+            right = buffer.dtype == NUMPY[p.dtype] or (
+                p.dtype == "bool" and buffer.dtype == np.uint32
+            )
             if not right or not buffer.flags.c_contiguous:
-                raise SimulationError(f"undefined: {p.name} needs a contiguous {p.dtype} array, got {buffer.dtype}")
+                raise SimulationError(
+                    f"undefined: {p.name} needs a contiguous {p.dtype} array, got {buffer.dtype}"
+                )
             buffer = buffer.reshape(-1)
         written = np.zeros(p.elems, np.bool_) if p.name in uninitialised else None
         tracker = LaunchTracker(p.name, p.elems) if races else None
@@ -117,7 +121,11 @@ def shared_spaces(kernel: Kernel, groups: int) -> dict[str, Space]:
 
 
 def _run_vector(
-    program: Program, batch: Sequence[Coord], grid: Coord, imms: dict[str, Value], buffers: dict[str, Space]
+    program: Program,
+    batch: Sequence[Coord],
+    grid: Coord,
+    imms: dict[str, Value],
+    buffers: dict[str, Space],
 ) -> dict[str, Space]:
     kernel = program.kernel
     assert program.block.plain is not None, kernel.name

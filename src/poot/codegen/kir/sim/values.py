@@ -42,7 +42,9 @@ def constant(lit: Lit) -> Value:
     """A literal as a numpy scalar of its dtype; integers wrap, as the words they are."""
     kind = NUMPY[lit.type.dtype]
     if lit.type.dtype in FLOATS:
-        return cast("Value", np.float32(lit.value).astype(kind))  # a numpy scalar is used as an array of no axes
+        return cast(
+            "Value", np.float32(lit.value).astype(kind)
+        )  # a numpy scalar is used as an array of no axes
     if lit.type.dtype == "bool":
         return cast("Value", np.bool_(lit.value))  # as above
     bits = kind.itemsize * 8
@@ -153,7 +155,9 @@ def _vec(*parts: Value) -> Value:
 
 def _element(a: Value, at: int) -> Value:
     row = a[at]
-    return cast("Value", row[0]) if row.shape == (1,) else row  # a numpy scalar: the same in all lanes
+    return (
+        cast("Value", row[0]) if row.shape == (1,) else row
+    )  # a numpy scalar: the same in all lanes
 
 
 def _bitcast(a: Value, type: Ty) -> Value:
@@ -246,4 +250,3 @@ CHECKED: dict[str, Checked] = {
 def blend(mask: Bools, new: Value, old: Value) -> Value:
     """new in the active lanes, old in the others."""
     return np.where(mask, new, old)
-

@@ -78,7 +78,11 @@ class Wave:
 
     def fail(self, kind: str, what: str, ins: Ins, bad: Bools | None = None) -> NoReturn:
         """Raises SimulationError: what happened, the instruction, and the first bad lane with its group."""
-        at = 0 if bad is None or bad.ndim == 0 else int(np.argmax(bad.reshape(-1, self.lanes).any(axis=0)))
+        at = (
+            0
+            if bad is None or bad.ndim == 0
+            else int(np.argmax(bad.reshape(-1, self.lanes).any(axis=0)))
+        )
         if bad is None or bad.ndim == 0:
             at = 0 if self.mask is None else int(np.argmax(self.mask))
         group = self.place.groups[int(self.place.slot[at])]
