@@ -1,4 +1,5 @@
-"""Runs a kernel's portable ops in numpy, every lane of every group in lockstep: quick, and blind to races."""
+"""Runs a kernel's portable ops in numpy, every lane of every group in lockstep: quick, and blind
+to races."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ UNARY = {
 
 @dataclass
 class Run:
-    """The state of all lanes. `mem` maps a name to its elements; workgroup arrays are [groups, elems]."""
+    """The state of all lanes. `mem` maps a name to its elements; workgroup arrays are [groups,
+    elems]."""
 
     kernel: Kernel
     grid: tuple[int, int, int]
@@ -40,7 +42,9 @@ class Run:
         self.groups = int(np.prod(self.grid))
         self.lanes = self.groups * self.kernel.threads
         self.group = np.repeat(np.arange(self.groups), self.kernel.threads)
-        self.shared = {s.name: np.zeros((self.groups, s.elems), NUMPY[s.dtype]) for s in self.kernel.shared}
+        self.shared = {
+            s.name: np.zeros((self.groups, s.elems), NUMPY[s.dtype]) for s in self.kernel.shared
+        }
         self.known = {n: np.zeros(a.shape, bool) for n, a in self.shared.items()}
         self.active = np.ones(self.lanes, bool)
 
@@ -107,7 +111,12 @@ class Run:
         shared = name in self.shared
         mem = self.shared[name] if shared else self.mem[name]
         live = at[self.active]
-        assert not live.size or (live.min() >= 0 and live.max() + lanes <= mem.shape[-1]), (name, mem.shape, live.min(), live.max())
+        assert not live.size or (live.min() >= 0 and live.max() + lanes <= mem.shape[-1]), (
+            name,
+            mem.shape,
+            live.min(),
+            live.max(),
+        )
         assert lanes == 1 or not (live % lanes).any(), (name, lanes)
         return mem, at, self.known.get(name)
 
@@ -169,9 +178,13 @@ class Run:
         if op == "fma":
             return a[0] * a[1] + a[2]
         if op == "mulhi":
-            return ((a[0].astype(np.uint64) * a[1].astype(np.uint64)) >> np.uint64(32)).astype(np.uint32)
+            return ((a[0].astype(np.uint64) * a[1].astype(np.uint64)) >> np.uint64(32)).astype(
+                np.uint32
+            )
         if op in ("and", "or", "xor"):
-            return {"and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor}[op](a[0], a[1])
+            return {"and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor}[op](
+                a[0], a[1]
+            )
         if op == "not":
             return ~a[0]
         if op in ("shl", "shr"):
@@ -209,14 +222,17 @@ class Run:
         if a.dtype == np.float32 and np.dtype(dtype).kind in "iu":
             live = a[self.active]
             info = np.iinfo(dtype)
-            assert not live.size or ((live >= info.min) & (live < float(info.max) + 1)).all(), "cast out of range"
+            assert not live.size or ((live >= info.min) & (live < float(info.max) + 1)).all(), (
+                "cast out of range"
+            )
             a = np.where(self.active, a, 0)
         return a.astype(dtype)
 
 
 def lockstep(kernel: Kernel, buffers: dict[str, np.ndarray], grid: tuple[int, int, int]) -> None:
-    """Runs every group; `buffers` are written in place. Checks bounds, divergent barriers, workgroup reads before a
-    write, and two lanes storing one element of a buffer in one instruction."""
+    """Runs every group; `buffers` are written in place. Checks bounds, divergent barriers,
+    workgroup reads before a write, and two lanes storing one element of a buffer in one
+    instruction."""
     for p in kernel.params:
         assert buffers[p.name].shape == (p.elems,), (p, buffers[p.name].shape)
         assert buffers[p.name].dtype == NUMPY[p.dtype], (p, buffers[p.name].dtype)

@@ -1,9 +1,10 @@
 """Elementary functions from portable kernel IR ops: f32 in, f32 out, on every target the same.
 
-Errors are measured by tests/codegen/gen/test_math.py, which also refits each polynomial: exp, log, tanh within 2 ulp, erf
-within 3 ulp, sin and cos within 1e-7 absolute for every finite argument (and 2 ulp below pi/4). Each is a minimax fit
-(Lawson's reweighted least squares on Chebyshev nodes) made for poot. NaN gives NaN. Infinities are told by their bits, since
-some compilers assume that there are none.
+Errors are measured by tests/codegen/gen/test_math.py, which also refits each polynomial: exp,
+log, tanh within 2 ulp, erf within 3 ulp, sin and cos within 1e-7 absolute for every finite
+argument (and 2 ulp below pi/4). Each is a minimax fit (Lawson's reweighted least squares on
+Chebyshev nodes) made for poot. NaN gives NaN. Infinities are told by their bits, since some
+compilers assume that there are none.
 """
 
 from __future__ import annotations
@@ -23,25 +24,55 @@ LOG2_E = 1.4426950408889634
 HALF_PI = 1.5707963267948966
 
 # (exp(r) - 1 - r) / r^2 on |r| <= 0.35.
-EXP = (0.4999999403953552, 0.16666515171527863, 0.04166845604777336, 0.00836941134184599, 0.001381315873004496)
+EXP = (
+    0.4999999403953552,
+    0.16666515171527863,
+    0.04166845604777336,
+    0.00836941134184599,
+    0.001381315873004496,
+)
 # (log(1 + f) - f + f^2 / 2) / f^3 on sqrt(1/2) - 1 .. sqrt(2) - 1.
 LOG = (
-    0.3333331346511841, -0.25000008940696716, 0.20002123713493347, -0.16668008267879486, 0.14219450950622559,
-    -0.12405279278755188, 0.11888645589351654, -0.11677876859903336, 0.0674830824136734,
+    0.3333331346511841,
+    -0.25000008940696716,
+    0.20002123713493347,
+    -0.16668008267879486,
+    0.14219450950622559,
+    -0.12405279278755188,
+    0.11888645589351654,
+    -0.11677876859903336,
+    0.0674830824136734,
 )
 # (sin(r) - r) / r^3 and (cos(r) - 1 + r^2 / 2) / r^4 as polynomials of r^2, |r| <= pi / 4.
 SIN = (-0.1666666716337204, 0.008333329111337662, -0.00019839330343529582, 2.7182743451703573e-06)
 COS = (0.04166664555668831, -0.0013887364184483886, 2.4438089894829318e-05)
 # (tanh(x) - x) / x^3 as a polynomial of x^2, |x| <= 0.625.
-TANH = (-0.3333328366279602, 0.13331490755081177, -0.05374349653720856, 0.020650578662753105, -0.005717036779969931)
+TANH = (
+    -0.3333328366279602,
+    0.13331490755081177,
+    -0.05374349653720856,
+    0.020650578662753105,
+    -0.005717036779969931,
+)
 # erf(x) / x as a polynomial of x^2, |x| <= 0.92, and -log(1 - erf(x)) on 0.9 .. 4.
 ERF = (
-    1.128379225730896, -0.37612634897232056, 0.11283695697784424, -0.02685939334332943, 0.005201021209359169,
-    -0.0008142580627463758, 8.369576244149357e-05,
+    1.128379225730896,
+    -0.37612634897232056,
+    0.11283695697784424,
+    -0.02685939334332943,
+    0.005201021209359169,
+    -0.0008142580627463758,
+    8.369576244149357e-05,
 )
 ERFC = (
-    -0.00017055202624760568, 1.1294951438903809, 0.6333866715431213, 0.10823661834001541, -0.025091497227549553,
-    0.004160527139902115, -0.0004323030007071793, 2.0909556042170152e-05,
+    -0.00017055202624760568,
+    1.1294951438903809,
+    0.6333866715431213,
+    0.10823661834001541,
+    -0.025091497227549553,
+    0.004160527139902115,
+    -0.0004323030007071793,
+    2.0909556042170152e-05,
 )
 # 26 zero bits, then the first 230 binary digits of 2 / pi.
 TWO_OVER_PI = (
@@ -104,8 +135,9 @@ def log(k: KernelBuilder, x: Val) -> Val:
 
 
 def _quadrant(k: KernelBuilder, x: Val) -> tuple[Val, Val]:
-    """(q, r): |x| = q pi/2 + r modulo 2 pi, |r| <= pi/4, q u32 modulo 4. Exact whole-number arithmetic: the
-    mantissa times the 96 bits of 2/pi that matter for its exponent, modulo 4 (Payne and Hanek's idea)."""
+    """(q, r): |x| = q pi/2 + r modulo 2 pi, |r| <= pi/4, q u32 modulo 4. Exact whole-number
+    arithmetic: the mantissa times the 96 bits of 2/pi that matter for its exponent, modulo 4
+    (Payne and Hanek's idea)."""
     word = bits(k, x) & 0x7FFFFFFF
     size = k.bitcast(word, F32)
     mantissa = (word & 0x7FFFFF) | 0x800000
@@ -120,7 +152,8 @@ def _quadrant(k: KernelBuilder, x: Val) -> tuple[Val, Val]:
     is_shifted = shift.ne(0)
     back = k.select(is_shifted, k.lit(32, U32) - shift, k.lit(0, U32))
     window = [
-        k.select(is_shifted, (a << shift) | (b >> back), a) for a, b in zip(words, words[1:], strict=False)
+        k.select(is_shifted, (a << shift) | (b >> back), a)
+        for a, b in zip(words, words[1:], strict=False)
     ]
     middle = mantissa * window[1] + k.op("mulhi", mantissa, window[2])
     carry = k.cast(middle < k.op("mulhi", mantissa, window[2]), "u32")
@@ -173,8 +206,8 @@ def erf(k: KernelBuilder, x: Val) -> Val:
     return _signed_like(k, k.select(size < 0.92, small, large), x)
 
 
-def is_inf(k: KernelBuilder, x: Val) -> Val:
-    return (bits(k, x) & 0x7FFFFFFF).eq(INF_BITS)
+def trunc(k: KernelBuilder, x: Val) -> Val:
+    return k.select(x < 0.0, -k.op("floor", -x), k.op("floor", x))
 
 
 def _parts(k: KernelBuilder, x: Val) -> tuple[Val, Val]:
@@ -186,8 +219,8 @@ def _parts(k: KernelBuilder, x: Val) -> tuple[Val, Val]:
 
 
 def float_rem(k: KernelBuilder, a: Val, b: Val) -> Val:
-    """a - b * trunc(a / b), exact, with a's sign; NaN where b is 0 or a infinite. Long division of the
-    mantissas in base 256: at most 35 rounds."""
+    """a - b * trunc(a / b), exact, with a's sign; NaN where b is 0 or a infinite. Long division of
+    the mantissas in base 256: at most 35 rounds."""
     (m, e), (n, f) = _parts(k, a), _parts(k, b)
     n = k.select(n.eq(0), k.lit(1, U32), n)
     distance = k.op("max", e - f, 0)
