@@ -8,6 +8,7 @@ from collections.abc import Callable
 from poot.codegen.code import Code
 from poot.codegen.kir.nodes import Kernel
 from poot.codegen.kir.text import show
+from poot.codegen.ptx.emit import emit_ptx
 from poot.codegen.spirv.emit import emit_spirv
 from poot.errors import CapabilityError
 from poot.limits import DeviceLimits
@@ -15,6 +16,7 @@ from poot.limits import DeviceLimits
 # target -> (kernel, limits) -> (binary for the driver, text for people)
 EMITTERS: dict[str, Callable[[Kernel, DeviceLimits], tuple[bytes, str]]] = {
     "spirv": emit_spirv,
+    "ptx": emit_ptx,
 }
 
 
