@@ -37,6 +37,7 @@ class Found:
 
 # Backend -> its package, in the order that "auto" tries them. Software devices come after "cpu".
 BACKENDS: dict[str, str] = {
+    "cuda": "poot.backends.cuda",
     "vulkan": "poot.backends.vulkan",
     "wgpu": "poot.backends.wgpu",
 }
