@@ -109,6 +109,8 @@ def test_narrow_integers_wrap(target, dtype):
     np.testing.assert_array_equal(got, feed * feed + feed)
 
 
-@pytest.mark.parametrize("dtype, held", [("f32", 1), ("i64", 1), ("bool", 1), ("f16", 2), ("u8", 4)])
+@pytest.mark.parametrize(
+    "dtype, held", [("f32", 1), ("i64", 1), ("bool", 1), ("f16", 2), ("u8", 4)]
+)
 def test_a_word_holds_as_many_elements_as_fit(dtype, held):
     assert per_word(dtype) == held
