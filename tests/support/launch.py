@@ -10,6 +10,7 @@ from poot.codegen.gen.lower import lower
 from poot.codegen.gen.lowered import Lowered
 from poot.codegen.kir.sim.run import simulate
 from poot.codegen.kir.sim.values import NUMPY
+from poot.codegen.kir.verify import verify
 from poot.device_bytes import from_device, to_device
 from poot.ir.graph import Graph, TensorType
 from poot.ir.text import parse
@@ -63,6 +64,7 @@ def device_buffers(
 def simulate_lowered(lowered: Lowered, buffers: dict[tuple[str, int], np.ndarray]) -> None:
     """Verifies each kernel and runs it over the buffers, looking for lanes that meet in one."""
     for call in lowered.calls:
+        verify(call.kernel)
         arrays = {
             p.name: buffers[arg].view(NUMPY["u32" if p.dtype == "bool" else p.dtype])
             for p, arg in zip(call.kernel.params, call.args, strict=True)

@@ -99,9 +99,13 @@ def streaming_lanes(dv: int, limits: DeviceLimits) -> int:
 
 def choose_attention(body: Graph, updates: Updates, limits: DeviceLimits) -> tuple[Schedule, str]:
     """The seed's streaming schedule: a group of lanes for each query row."""
-    out = _one(body, "attention").outs[0].type
-    lanes = streaming_lanes(out.shape[-1], limits)
-    return Schedule("streaming", (("lanes", lanes),)), f"{lanes} lanes a query row"
+    eqn = _one(body, "attention")
+    width, value_width = eqn.ins[0].type.shape[-1], eqn.outs[0].type.shape[-1]
+    lanes = streaming_lanes(value_width, limits)
+    nbytes = (lanes * (value_width + 2) + width) * 4
+    stage_q = int(nbytes <= limits.workgroup_nbytes)
+    schedule = Schedule("streaming", (("lanes", lanes), ("stage_q", stage_q)))
+    return schedule, f"{lanes} lanes a query row"
 
 
 PORTABLE: dict[str, Row] = {

@@ -15,7 +15,7 @@ from poot.codegen.gen.job import Job, open_job
 from poot.codegen.gen.lowered import KernelCall, Lowered
 from poot.codegen.gen.sinks import Sink, open_sinks
 from poot.codegen.gen.word_updates import store_update_word, update_words
-from poot.codegen.kir.build import Val
+from poot.codegen.kir.build import BOOL, Val
 from poot.limits import DeviceLimits
 from poot.planner.request import Request
 
@@ -59,10 +59,11 @@ def _store_plain(job: Job, section: Section, item: Index) -> None:
                 element = at + i if whole else ix.clamp(ix.value(at + i), type.elems)
                 values.append(job.pull.value(sink.source, ix.split(element, type.shape)))
             word, _ = ix.divmod(at, per)
-            if whole or first == 0:
+            is_there = k.lit(True, BOOL) if whole else ix.below(at, type.elems)
+            if is_there.literal is True:
                 sink.memory.store_word(word, values)
-            else:
-                with k.if_(ix.value(at) < type.elems):
+            elif is_there.literal is None:
+                with k.if_(is_there):
                     sink.memory.store_word(word, values)
 
 

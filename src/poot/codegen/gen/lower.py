@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from poot.codegen.gen import pull_math, pull_shape
+from poot.codegen.gen.attention.streaming import lower_streaming
 from poot.codegen.gen.elementwise import lower_elementwise
 from poot.codegen.gen.lowered import Lowered
 from poot.codegen.gen.reduce import lower_reduce
@@ -18,6 +19,7 @@ PULL_MODULES = (pull_math, pull_shape)
 SCHEDULES: dict[str, Callable[[Request, DeviceLimits], Lowered]] = {
     "elementwise": lower_elementwise,
     "reduce": lower_reduce,
+    "streaming": lower_streaming,
 }
 
 
