@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from poot.codegen.gen import pull_math, pull_shape
+from poot.codegen.gen.attention.split_kv import lower_split_kv
 from poot.codegen.gen.attention.streaming import lower_streaming
 from poot.codegen.gen.elementwise import lower_elementwise
 from poot.codegen.gen.lowered import Lowered
@@ -20,6 +21,7 @@ SCHEDULES: dict[str, Callable[[Request, DeviceLimits], Lowered]] = {
     "elementwise": lower_elementwise,
     "reduce": lower_reduce,
     "streaming": lower_streaming,
+    "split_kv": lower_split_kv,
 }
 
 
