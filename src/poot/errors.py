@@ -69,8 +69,9 @@ class MemoryBudget(CapabilityError):
 
 
 class SimulationError(PootError):
-    """A simulated kernel did what no kernel may. `kind` is "out-of-bounds", "uninitialised", "race", "divergent-barrier",
-    "deadlock", "in-flight", "misaligned" or "undefined"."""
+    """A simulated kernel did what no kernel may. `kind` is "out-of-bounds", "uninitialised",
+    "race", "divergent-barrier", "deadlock", "in-flight", "misaligned" or "undefined".
+    """
 
     def __init__(self, message: str, loc: str = "", kind: str = "undefined") -> None:
         self.kind = kind

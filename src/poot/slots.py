@@ -119,7 +119,7 @@ def check_slot(i: Input, given: object) -> np.ndarray:
         given = given.rows
     elif slot.kind == WRITE_MAP:
         what = f"slot {i.name!r} of kind write_map needs a ForwardSlotMap: {type(given).__name__}"
-        raise BindError(f"{what}; make one with poot.ForwardSlotMap(rows, pool_slots)")
+        raise BindError(f"{what}; make one with poot.slots.ForwardSlotMap(rows, pool_slots)")
     array = check_array(i, given)
     if slot.range is not None:
         _check_range(i.name, array, *slot.range)

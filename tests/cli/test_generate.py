@@ -52,13 +52,20 @@ def test_chat_leaves_the_prompt_out_and_a_seed_repeats(path: Path):
     assert call(*words)[1] == out
 
 
+def test_without_a_number_the_context_bounds_the_tokens(path: Path):
+    long = "x" * 126
+    code, _, err = call("generate", "--model", str(path), "--prompt", long, "--target", "oracle")
+    assert code == 0, err
+    assert "after a prompt of 126" in err
+
+
 @pytest.mark.parametrize(
     "words, complaint",
     [
         (["--model", "absent.gguf"], "poot: needs a regular file: path=absent.gguf"),
         (["--temperature", "-1"], "poot: temperature is -1.0"),
         (["--max-tokens", "999"], "poot: a prompt of 2 tokens and 999 new ones pass"),
-        (["--max-tokens", "0"], "poot: max_tokens is 0"),
+        (["--max-tokens", "0"], "poot: a prompt of 2 tokens and 0 new ones; needs 1 or more"),
         (["--target", "abacus"], "abacus"),
     ],
 )

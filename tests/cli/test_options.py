@@ -36,7 +36,17 @@ def test_generate_takes_every_option():
 def test_generate_continues_the_prompt_as_it_is_unless_told_to_chat():
     command = parse(["generate", "--model", "m.gguf", "--prompt", "hi"])
     assert isinstance(command, Generate)
-    assert (command.chat, command.max_tokens, command.temperature) == (False, 128, 0.0)
+    assert (command.chat, command.max_tokens, command.temperature) == (False, None, 0.0)
+
+
+@pytest.mark.parametrize(
+    "words, dtype",
+    [("", "file"), ("--target oracle", "f32"), ("--target oracle --dtype file", "file")],
+)
+def test_weights_stay_in_their_codes_except_on_the_oracle(words: str, dtype: str):
+    command = parse(["demo", *words.split()])
+    assert isinstance(command, Generate)
+    assert command.dtype == dtype
 
 
 def test_devices_and_explain_are_commands():

@@ -25,5 +25,3 @@ def run(command: Command, out: TextIO, err: TextIO) -> None:
         program = api.compile(graphs, command.target, progress=progress)
     text = program.text(command.stage, command.entry) if command.stage else program.explain()
     print(text, file=out)
-    if not command.stage:
-        print(program.memory(), file=out)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TextIO
 
-from poot.cli.options import Command, Generate
+from poot.cli.options import DEFAULT_TOKENS, Command, Generate
 from poot.cli.progress import has_rich, reporting
 from poot.knobs import knobs
 from poot.llm.fetch import PACKAGE, VERSION, fetch_model, installed_model
@@ -27,7 +27,10 @@ def run(command: Command, out: TextIO, err: TextIO) -> None:
     sampling = Sampling(command.temperature, command.top_k, command.top_p, command.seed)
     checkpoint = read_checkpoint(command.model or demo_model(err))
     prompt = checkpoint.prompt_ids(command.prompt, chat=command.chat)
-    capacity, buckets = fitting(checkpoint, len(prompt), command.max_tokens)
+    spare = max(1, checkpoint.config.context - len(prompt))
+    asked = command.max_tokens
+    max_tokens = min(DEFAULT_TOKENS, spare) if asked is None else asked
+    capacity, buckets = fitting(checkpoint, len(prompt), max_tokens)
     started = time.perf_counter()
     with reporting(err, bars=err.isatty() and has_rich()) as progress:
         model = load_model(
@@ -41,9 +44,9 @@ def run(command: Command, out: TextIO, err: TextIO) -> None:
     print(f"{device_name(model)}; ready in {time.perf_counter() - started:.1f} s", file=err)
     if model.program.limits.is_software:
         print(SLOW, file=err)
+    tokens = Counted(model.generate(prompt, max_tokens=max_tokens, sampling=sampling))
     if not command.chat:
         print(command.prompt, end="", file=out, flush=True)
-    tokens = Counted(model.generate(prompt, max_tokens=command.max_tokens, sampling=sampling))
     for piece in stream_text(tokens, checkpoint.tokenizer):
         print(piece, end="", file=out, flush=True)
     print(file=out, flush=True)

@@ -7,19 +7,20 @@ from dataclasses import dataclass
 from pathlib import Path
 
 DEMO_PROMPT = "Write one sentence about a compiler."
+DEFAULT_TOKENS = 128
 
 
 @dataclass(frozen=True, slots=True)
 class Generate:
-    """`poot generate` and `poot demo`. `model` is None where the demonstration model is
-    meant."""
+    """`poot generate` and `poot demo`. `model` is None for the demonstration model, `max_tokens`
+    for as many as DEFAULT_TOKENS and the model's context allow."""
 
     model: Path | None
     prompt: str
     chat: bool
     target: str
     dtype: str
-    max_tokens: int
+    max_tokens: int | None
     temperature: float
     top_k: int
     top_p: float
@@ -59,13 +60,14 @@ def parser() -> argparse.ArgumentParser:
     demo.add_argument("--model", type=Path, help="another GGUF file")
     demo.add_argument("--prompt", default=DEMO_PROMPT, help=f"default: {DEMO_PROMPT!r}")
     _model_options(demo)
-    _sampling_options(demo, max_tokens=48)
+    _sampling_options(demo)
+    demo.set_defaults(max_tokens=48)
     run = commands.add_parser("generate", help="generate text with a GGUF file")
     run.add_argument("--model", type=Path, required=True, help="a GGUF file")
     run.add_argument("--prompt", required=True)
     run.add_argument("--chat", action="store_true", help="as a message, in the model's own format")
     _model_options(run)
-    _sampling_options(run, max_tokens=128)
+    _sampling_options(run)
     commands.add_parser("devices", help="list devices, and why a backend has none")
     explain = commands.add_parser("explain", help="what a model's compile did, and why")
     explain.add_argument("--model", type=Path, help="a GGUF file (default: the demo's)")
@@ -84,17 +86,21 @@ def _model_options(to: argparse.ArgumentParser) -> None:
     to.add_argument(
         "--dtype",
         choices=("file", "f32"),
-        default="file",
-        help="weights in the file's own codes, or expanded",
+        help="weights in the file's own codes, or expanded (default: file; f32 on the oracle, "
+        "which would decode them at each step)",
     )
 
 
-def _sampling_options(to: argparse.ArgumentParser, *, max_tokens: int) -> None:
-    to.add_argument("--max-tokens", type=int, default=max_tokens, metavar="N")
+def _sampling_options(to: argparse.ArgumentParser) -> None:
+    to.add_argument("--max-tokens", type=int, metavar="N")
     to.add_argument("--temperature", type=float, default=0.0, help="0 (default): greedy")
     to.add_argument("--top-k", type=int, default=0, help="0 (default): all")
     to.add_argument("--top-p", type=float, default=1.0, help="1 (default): all")
     to.add_argument("--seed", type=int, default=0)
+
+
+def _dtype(given: argparse.Namespace) -> str:
+    return given.dtype or ("f32" if given.target == "oracle" else "file")
 
 
 def parse(arguments: list[str]) -> Command:
@@ -106,7 +112,7 @@ def parse(arguments: list[str]) -> Command:
         return Explain(
             model=given.model,
             target=given.target,
-            dtype=given.dtype,
+            dtype=_dtype(given),
             capacity=given.capacity,
             chunk=given.chunk,
             stage=given.stage,
@@ -117,7 +123,7 @@ def parse(arguments: list[str]) -> Command:
         prompt=given.prompt,
         chat=given.command == "demo" or given.chat,
         target=given.target,
-        dtype=given.dtype,
+        dtype=_dtype(given),
         max_tokens=given.max_tokens,
         temperature=given.temperature,
         top_k=given.top_k,

@@ -19,6 +19,12 @@ def ints_attr(eqn: Eqn, name: str) -> tuple[int, ...]:
     return cast("tuple[int, ...]", value)  # the rule's annotation, checked by ops.out_types
 
 
+def strs_attr(eqn: Eqn, name: str) -> tuple[str, ...]:
+    value = eqn.attr(name)
+    assert isinstance(value, tuple), (eqn.op, name, value)
+    return cast("tuple[str, ...]", value)  # the rule's annotation, checked by ops.out_types
+
+
 def str_attr(eqn: Eqn, name: str) -> str:
     value = eqn.attr(name)
     assert isinstance(value, str), (eqn.op, name, value)

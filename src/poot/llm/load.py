@@ -100,8 +100,12 @@ def fitting(checkpoint: Checkpoint, prompt: int, max_tokens: int) -> tuple[int, 
     """(capacity, buckets) that serve a prompt of `prompt` tokens and `max_tokens` new ones: the
     capacity in whole GRAINs up to the model's context, the buckets that the prompt's chunks use.
 
-    Raises RequestError where the context is too short.
+    Raises RequestError where the context is too short, or either number is below 1.
     """
+    if prompt < 1 or max_tokens < 1:
+        raise RequestError(
+            f"a prompt of {prompt} tokens and {max_tokens} new ones; needs 1 or more of each"
+        )
     need, context = prompt + max_tokens, checkpoint.config.context
     if need > context:
         raise RequestError(

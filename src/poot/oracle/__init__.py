@@ -1,6 +1,7 @@
 """The numpy meaning of every op, and the definition of right. Depends on `ir` and nothing above."""
 
 from poot.oracle import elementwise, fused, index, linalg, reduction, shape
+from poot.oracle.fold import fold
 from poot.oracle.rows import ROWS, At, Row, held_dtype
 from poot.oracle.run import Result, run
 
@@ -10,6 +11,7 @@ __all__ = [
     "Result",
     "Row",
     "elementwise",
+    "fold",
     "fused",
     "held_dtype",
     "index",

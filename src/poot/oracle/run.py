@@ -34,16 +34,9 @@ def run(graph: Graph, feed: Mapping[str, object], *, f64: bool = False) -> Resul
     computed and given back in float64, unrounded, from the same inputs (it takes float64 too).
     A failed guard is a false witness, not an error. Raises BindError, RangeError, SlotMapError.
     """
-    names = {i.name for i in graph.inputs if not isinstance(i.storage, Const)}
-    extra = sorted(feed.keys() - names)
-    if extra:
-        raise BindError(
-            f"there is no input {extra[0]!r}; the inputs are {', '.join(sorted(names))}"
-        )
-    values = {i.var.id: _given(i, feed, f64) for i in graph.inputs}
-    fed = {id(x) for x in values.values()}
-    with np.errstate(all="ignore"):
-        _evaluate(graph, values, f64)
+    given = {i.var.id: x for i, x in zip(graph.inputs, arrays_of(graph, feed, f64), strict=True)}
+    fed = {id(x) for x in given.values()}
+    values = evaluate(graph, given, f64)
     after = dict(graph.states)
     states = {
         i.name: _own(values[after.get(i.var, i.var).id], fed)
@@ -52,6 +45,24 @@ def run(graph: Graph, feed: Mapping[str, object], *, f64: bool = False) -> Resul
     }
     outputs = tuple(_own(values[v.id], fed) for v in graph.outputs)
     return Result(outputs, states, tuple(_own(values[v.id], fed) for v in graph.validations))
+
+
+def arrays_of(graph: Graph, feed: Mapping[str, object], f64: bool) -> tuple[np.ndarray, ...]:
+    """Each input's array, checked, as the oracle holds it."""
+    names = {i.name for i in graph.inputs if not isinstance(i.storage, Const)}
+    extra = sorted(feed.keys() - names)
+    if extra:
+        known = ", ".join(sorted(names))
+        raise BindError(f"there is no input {extra[0]!r}; the inputs are {known}")
+    return tuple(_given(i, feed, f64) for i in graph.inputs)
+
+
+def evaluate(graph: Graph, given: Mapping[int, np.ndarray], f64: bool) -> dict[int, np.ndarray]:
+    """The arrays of every input and result by id, views of one another where numpy makes views."""
+    values = dict(given)
+    with np.errstate(all="ignore"):
+        _evaluate(graph, values, f64)
+    return values
 
 
 def _own(x: np.ndarray, fed: set[int]) -> np.ndarray:

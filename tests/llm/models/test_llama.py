@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -145,16 +146,35 @@ def test_smollm2_stays_in_its_own_codes():
     assert sum(a.nbytes for a in arrays.values()) <= 1.2 * smollm2_path().stat().st_size
 
 
-@pytest.mark.slow
-def test_smollm2_agrees_with_numpy_over_64_tokens():
-    """The oracle, from the file's own codes: a prefill of 60 tokens, then 4 decode steps."""
+@cache
+def smollm2_reference() -> tuple[list[int], np.ndarray]:
+    """64 tokens of a fixed text and numpy's logits for each."""
     file = smollm2()
-    config = read_llama_config(file)
-    ids = read_tokenizer(file.metadata, "smollm2").encode(TEXT)
-    assert len(ids) >= 64
-    want = numpy_llama(file, config)(ids[:64])
-    model = build(file, config, (1, 60), all_logits=True)
-    got = [model.step(ids[:60], 0)] + [model.step([ids[i]], i) for i in range(60, 64)]
+    ids = read_tokenizer(file.metadata, "smollm2").encode(TEXT)[:64]
+    assert len(ids) == 64
+    return ids, numpy_llama(file, read_llama_config(file))(ids)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "dtype, cuts",
+    [
+        ("file", [60, 1, 1, 1, 1]),
+        ("f32", [64]),
+        ("f32", [16] * 4),
+        ("f32", [1] * 64),
+    ],
+    ids=["in its codes", "in one piece", "in chunks", "token by token"],
+)
+def test_smollm2_agrees_with_numpy_over_64_tokens(dtype: str, cuts: list[int]):
+    ids, want = smollm2_reference()
+    file = smollm2()
+    buckets = tuple(sorted(set(cuts)))
+    model = build(file, read_llama_config(file), buckets, dtype=dtype, all_logits=True)
+    got: list[np.ndarray] = []
+    for length in cuts:
+        pos = sum(len(part) for part in got)
+        got.append(model.step(ids[pos : pos + length], pos))
     # Logits reach 30, and the f32 sums of 30 layers differ in order.
     np.testing.assert_allclose(np.concatenate(got), want, rtol=0, atol=2e-3)
 

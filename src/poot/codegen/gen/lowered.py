@@ -10,8 +10,8 @@ from poot.codegen.kir.nodes import Kernel
 @dataclass(frozen=True, slots=True)
 class KernelCall:
     """One launch of a lowered step. `args` says which buffer each kernel parameter is: ("in", i),
-    ("out", i) or
-    ("scratch", i), in the order of kernel.params. The grid is counted in workgroups."""
+    ("out", i) or ("scratch", i), in the order of kernel.params. The grid is counted in
+    workgroups."""
 
     kernel: Kernel
     grid: tuple[int, int, int]

@@ -1,12 +1,15 @@
 """Elementary functions from portable kernel IR ops: f32 in, f32 out, on every target the same.
 
-Errors are measured by tests/codegen/gen/test_math.py, which also refits each polynomial: exp, log, tanh within 2 ulp, erf
-within 3 ulp, sin and cos within 1e-7 absolute for every finite argument (and 2 ulp below pi/4). Each is a minimax fit
-(Lawson's reweighted least squares on Chebyshev nodes) made for poot. NaN gives NaN. Infinities are told by their bits, since
-some compilers assume that there are none.
+Errors are measured by tests/codegen/gen/test_math.py, which also refits each polynomial: exp,
+log, tanh within 2 ulp, erf within 3 ulp, sin and cos within 1e-7 absolute for every finite
+argument (and 2 ulp below pi/4). Each is a minimax fit (Lawson's reweighted least squares on
+Chebyshev nodes) made for poot. NaN gives NaN. Infinities are told by their bits, since some
+compilers assume that there are none.
 """
 
 from __future__ import annotations
+
+import itertools
 
 from poot.codegen.kir.build import F32, I32, U32, KernelBuilder, Val
 
@@ -134,8 +137,9 @@ def log(k: KernelBuilder, x: Val) -> Val:
 
 
 def _quadrant(k: KernelBuilder, x: Val) -> tuple[Val, Val]:
-    """(q, r): |x| = q pi/2 + r modulo 2 pi, |r| <= pi/4, q u32 modulo 4. Exact whole-number arithmetic: the
-    mantissa times the 96 bits of 2/pi that matter for its exponent, modulo 4 (Payne and Hanek's idea)."""
+    """(q, r): |x| = q pi/2 + r modulo 2 pi, |r| <= pi/4, q u32 modulo 4. Exact whole-number
+    arithmetic: the mantissa times the 96 bits of 2/pi that matter for its exponent, modulo 4
+    (Payne and Hanek's idea)."""
     word = bits(k, x) & 0x7FFFFFFF
     size = k.bitcast(word, F32)
     mantissa = (word & 0x7FFFFF) | 0x800000
@@ -150,8 +154,7 @@ def _quadrant(k: KernelBuilder, x: Val) -> tuple[Val, Val]:
     is_shifted = shift.ne(0)
     back = k.select(is_shifted, k.lit(32, U32) - shift, k.lit(0, U32))
     window = [
-        k.select(is_shifted, (a << shift) | (b >> back), a)
-        for a, b in zip(words, words[1:], strict=False)
+        k.select(is_shifted, (a << shift) | (b >> back), a) for a, b in itertools.pairwise(words)
     ]
     middle = mantissa * window[1] + k.op("mulhi", mantissa, window[2])
     carry = k.cast(middle < k.op("mulhi", mantissa, window[2]), "u32")
@@ -204,8 +207,8 @@ def erf(k: KernelBuilder, x: Val) -> Val:
     return _signed_like(k, k.select(size < 0.92, small, large), x)
 
 
-def is_inf(k: KernelBuilder, x: Val) -> Val:
-    return (bits(k, x) & 0x7FFFFFFF).eq(INF_BITS)
+def trunc(k: KernelBuilder, x: Val) -> Val:
+    return k.select(x < 0.0, -k.op("floor", -x), k.op("floor", x))
 
 
 def _parts(k: KernelBuilder, x: Val) -> tuple[Val, Val]:
@@ -217,8 +220,8 @@ def _parts(k: KernelBuilder, x: Val) -> tuple[Val, Val]:
 
 
 def float_rem(k: KernelBuilder, a: Val, b: Val) -> Val:
-    """a - b * trunc(a / b), exact, with a's sign; NaN where b is 0 or a infinite. Long division of the
-    mantissas in base 256: at most 35 rounds."""
+    """a - b * trunc(a / b), exact, with a's sign; NaN where b is 0 or a infinite. Long division of
+    the mantissas in base 256: at most 35 rounds."""
     (m, e), (n, f) = _parts(k, a), _parts(k, b)
     n = k.select(n.eq(0), k.lit(1, U32), n)
     distance = k.op("max", e - f, 0)

@@ -1,1 +1,1 @@
-"""The kernel IR: what one workgroup does, as data. Every emitter spells it; `sim` runs it in numpy."""
+"""The kernel IR: what one workgroup does, as data. Emitters spell it; `sim` runs it in numpy."""

@@ -1,16 +1,15 @@
-"""Writes kernels: a builder that folds constants, shares equal pure values in scope, and keeps control structured.
+"""Writes kernels: a builder that folds constants, shares equal pure values in scope, and keeps
+control structured.
 
-k = KernelBuilder("axpy", threads=64)
-x, y = k.param("x", "f32", 1024, "r"), k.param("y", "f32", 1024, "rw")
-i = k.group_id(0) * 64 + k.lane()
-with k.if_(i < 1000):
+k = KernelBuilder("axpy", threads=64) x, y = k.param("x", "f32", 1024, "r"), k.param("y", "f32",
+1024, "rw") i = k.group_id(0) * 64 + k.lane() with k.if_(i < 1000):
     k.store(y, i, k.load(x, i) * 2.0 + k.load(y, i))
 kernel = k.kernel()
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -146,7 +145,8 @@ def _attrs(name: str, given: dict[str, object]) -> tuple[tuple[str, object], ...
 
 
 class KernelBuilder:
-    """Collects one kernel. Pure instructions with equal operands in an open scope are made once."""
+    """Collects one kernel. Pure instructions, and loads of what the kernel only reads, are made once in an open
+    scope, and outside the innermost `for_` loops that none of their operands need."""
 
     def __init__(self, name: str, threads: int, subgroup: int | None = None) -> None:
         self.name = name
@@ -158,19 +158,24 @@ class KernelBuilder:
         self._shared: dict[str, Shared] = {}
         self._blocks: list[list[Stmt]] = [[]]
         self._known: list[dict[tuple[object, ...], Reg]] = [{}]
+        self._loops: list[bool] = [False]
+        self._homes: dict[str, list[Stmt]] = {}
         self._count = 0
 
     # Declarations
 
     def param(self, name: str, dtype: str, elems: int, access: str, align: int = 16) -> str:
-        assert name not in self._params and name not in self._shared, name
+        assert name not in {**self._params, **self._shared}, name
         self._params[name] = Param(name, dtype, elems, access, align)
         return name
 
     def shared(self, name: str, dtype: str, elems: int, align: int = 16) -> str:
-        assert name not in self._params and name not in self._shared, name
+        assert name not in {**self._params, **self._shared}, name
         self._shared[name] = Shared(name, dtype, elems, align)
         return name
+
+    def is_declared(self, name: str) -> bool:
+        return name in self._params or name in self._shared
 
     def blob(
         self, name: str, dtype: str = "", box: tuple[int, ...] = (), swizzle: str | None = None
@@ -198,7 +203,9 @@ class KernelBuilder:
 
     def _new(self, type: Type, prefix: str = "t", mutable: bool = False) -> Reg:
         self._count += 1
-        return Reg(f"{prefix}{self._count}", type, mutable)
+        reg = Reg(f"{prefix}{self._count}", type, mutable)
+        self._homes[reg.name] = self._blocks[-1]
+        return reg
 
     def op(
         self, name: str, /, *args: Val | Number, type: Type | None = None, **attrs: object
@@ -227,16 +234,46 @@ class KernelBuilder:
             return Val(self, folded)
         shareable = (row.effect == "pure" and name not in ("undef", "set")) or name in SHAREABLE_IDS
         shareable = shareable and not any(isinstance(o, Reg) and o.mutable for o in operands)
-        key = (name, type, tuple((str(o), o.type) for o in operands), frozen)
         if shareable:
-            for known in reversed(self._known):
-                if key in known:
-                    return Val(self, known[key])
+            return self._shared_ins(name, type, tuple(operands), frozen)
         dst = self._new(type)
         self._emit(Ins(name, (dst,), tuple(operands), frozen))
-        if shareable:
-            self._known[-1][key] = dst
         return Val(self, dst)
+
+    def _shared_ins(
+        self, name: str, type: Type, operands: tuple[Operand, ...], attrs: tuple[tuple[str, object], ...]
+    ) -> Val:
+        """The register that holds this instruction's result: a known one, or a new one made as far out as may be."""
+        key = (name, type, tuple((str(o), o.type) for o in operands), attrs)
+        for known in reversed(self._known):
+            if key in known:
+                return Val(self, known[key])
+        dst = self._new(type)
+        needed = max((self._depth(o) for o in operands), default=0)
+        depth = len(self._blocks) - 1
+        while depth > needed and self._loops[depth]:
+            depth -= 1
+        self._blocks[depth].append(Ins(name, (dst,), operands, attrs))
+        self._known[depth][key] = dst
+        self._homes[dst.name] = self._blocks[depth]
+        return Val(self, dst)
+
+    def _depth(self, o: Operand) -> int:
+        """How many scopes in an operand is made; a register of a closed scope (a while's head) counts as innermost."""
+        if isinstance(o, Lit):
+            return 0
+        home = self._homes.get(o.name)
+        for depth, block in enumerate(self._blocks):
+            if block is home:
+                return depth
+        return len(self._blocks) - 1
+
+    def is_open(self, value: Val) -> bool:
+        """Whether the value's register is made in a scope that is still open."""
+        if isinstance(value.operand, Lit):
+            return True
+        home = self._homes.get(value.operand.name)
+        return any(block is home for block in self._blocks)
 
     def do(self, name: str, /, *args: Val | Number, like: Type = I32, **attrs: object) -> None:
         """One instruction without a result."""
@@ -278,9 +315,13 @@ class KernelBuilder:
 
     def load(self, mem: str, index: Val | int, lanes: int = 1, cache: str | None = None) -> Val:
         decl = self._params.get(mem) or self._shared[mem]
-        attrs: dict[str, object] = {"mem": mem, "cache": cache}
+        attrs = _attrs("load", {"mem": mem, "cache": cache})
+        operand = self._operand(index, I32)
+        is_fixed = isinstance(decl, Param) and decl.access == "r" and cache != "relaxed"
+        if is_fixed and not (isinstance(operand, Reg) and operand.mutable):
+            return self._shared_ins("load", Ty(decl.dtype, lanes), (operand,), attrs)
         dst = self._new(Ty(decl.dtype, lanes))
-        self._emit(Ins("load", (dst,), (self._operand(index, I32),), tuple(sorted(attrs.items()))))
+        self._emit(Ins("load", (dst,), (operand,), attrs))
         return Val(self, dst)
 
     def store(
@@ -289,7 +330,8 @@ class KernelBuilder:
         decl = self._params.get(mem) or self._shared[mem]
         operand = self._operand(value, Ty(decl.dtype))
         got = operand.type
-        assert isinstance(got, Ty) and got.dtype == decl.dtype, (mem, decl.dtype, got)
+        assert isinstance(got, Ty), (mem, got)
+        assert got.dtype == decl.dtype, (mem, decl.dtype, got)
         attrs: dict[str, object] = {"mem": mem, "cache": cache}
         self._emit(
             Ins("store", (), (self._operand(index, I32), operand), tuple(sorted(attrs.items())))
@@ -308,7 +350,8 @@ class KernelBuilder:
         return Val(self, reg)
 
     def set(self, var: Val, value: Val | Number) -> None:
-        assert isinstance(var.operand, Reg) and var.operand.mutable, var.operand
+        assert isinstance(var.operand, Reg), var.operand
+        assert var.operand.mutable, var.operand
         self._emit(Ins("set", (var.operand,), (self._operand(value, var.type),)))
 
     def copy(self, a: Val) -> Val:
@@ -320,15 +363,17 @@ class KernelBuilder:
     # Control
 
     @contextmanager
-    def _scope(self) -> Iterator[list[Stmt]]:
+    def _scope(self, *, loop: bool = False) -> Generator[list[Stmt]]:
         block: list[Stmt] = []
         self._blocks.append(block)
         self._known.append({})
+        self._loops.append(loop)
         try:
             yield block
         finally:
             self._blocks.pop()
             self._known.pop()
+            self._loops.pop()
 
     @contextmanager
     def for_(
@@ -339,37 +384,41 @@ class KernelBuilder:
         *,
         unroll: int | None = None,
         name: str = "i",
-    ) -> Iterator[Val]:
+    ) -> Generator[Val]:
         var = self._new(I32, name + "_")
         bounds = tuple(self._operand(b, I32) for b in (start, stop, step))
-        with self._scope() as block:
+        with self._scope(loop=True) as block:
+            self._homes[var.name] = block
             yield Val(self, var)
         self._emit(For(var, bounds[0], bounds[1], bounds[2], tuple(block), unroll))
 
     @contextmanager
-    def if_(self, cond: Val) -> Iterator[None]:
-        """Runs the body where cond. A literal condition still makes its block, so text shows what was asked."""
+    def if_(self, cond: Val) -> Generator[None]:
+        """Runs the body where cond. A literal condition still makes its block, so text shows what
+        was asked.
+        """
         with self._scope() as block:
             yield
         self._emit(If(cond.operand, tuple(block)))
 
     @contextmanager
-    def else_(self) -> Iterator[None]:
+    def else_(self) -> Generator[None]:
         last = self._blocks[-1][-1]
-        assert isinstance(last, If) and not last.orelse, "else_ follows its if_"
+        assert isinstance(last, If), "else_ follows its if_"
+        assert not last.orelse, "one else_ for an if_"
         with self._scope() as block:
             yield
         self._blocks[-1][-1] = If(last.cond, last.then, tuple(block))
 
     @contextmanager
-    def while_(self, head: list[Stmt], cond: Val) -> Iterator[None]:
+    def while_(self, head: list[Stmt], cond: Val) -> Generator[None]:
         """The body of a loop whose head (from `block_`) computed cond."""
         with self._scope() as block:
             yield
         self._emit(While(tuple(head), cond.operand, tuple(block)))
 
     @contextmanager
-    def block_(self) -> Iterator[list[Stmt]]:
+    def block_(self) -> Generator[list[Stmt]]:
         """Statements kept apart: a while's head, or a role's body."""
         with self._scope() as block:
             yield block

@@ -1,4 +1,5 @@
-"""What the builder knows without running: constants folded, units dropped, whole divisions made shifts.
+"""What the builder knows without running: constants folded, units dropped, whole divisions made
+shifts.
 
 Float rules are only those that are exact for every value, NaN, -0 and infinities among them.
 """

@@ -1,7 +1,9 @@
-"""Where the elements of a matrix fragment lie: for each family and role a map from (lane, register) to (row, column).
+"""Where the elements of a matrix fragment lie: for each family and role a map from (lane,
+register) to (row, column).
 
-A map is a linear layout over bits: each bit of the lane number and of the element number adds a (row, column) step
-inside one base tile; a larger frag repeats the base tile, columns first. Also the swizzles of workgroup tiles.
+A map is a linear layout over bits: each bit of the lane number and of the element number adds a
+(row, column) step inside one base tile; a larger frag repeats the base tile, columns first. Also
+the swizzles of workgroup tiles.
 """
 
 from __future__ import annotations
@@ -19,8 +21,10 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class LaneMap:
-    """One family's map of one role. `tile` is the base tile (rows, columns); `lane_steps` one step for each bit of the
-    lane number, `elem_steps` one for each bit of the element number in the tile. (0, 0) means a copy."""
+    """One family's map of one role. `tile` is the base tile (rows, columns); `lane_steps` one step
+    for each bit of the lane number, `elem_steps` one for each bit of the element number in the
+    tile. (0, 0) means a copy.
+    """
 
     tile: tuple[int, int]
     lane_steps: tuple[Step, ...]
@@ -36,8 +40,9 @@ class LaneMap:
         return 1 << len(self.elem_steps)
 
     def lane_masks(self, axis: int) -> tuple[int, ...]:
-        """The lane bits, as masks of shuffle_xor, whose lanes share an index on the other axis: what a reduction along
-        `axis` (1: over columns) has still to fold after frag_reduce."""
+        """The lane bits, as masks of shuffle_xor, whose lanes share an index on the other axis:
+        what a reduction along `axis` (1: over columns) has still to fold after frag_reduce.
+        """
         return tuple(1 << i for i, step in enumerate(self.lane_steps) if step[axis])
 
 
@@ -52,8 +57,9 @@ def _across(*steps: int) -> tuple[Step, ...]:
 _QUAD = (*_across(2, 4), *_halves(1, 2, 4))  # lane = 4 * row + pair of columns, an 8x8 block
 _WARPS = _halves(16, 32)
 
-# PTX ISA, "Matrix fragments for mma.m16n8k16", "wgmma.mma_async register fragments", "ldmatrix"; AMD matrix instruction
-# calculator for V_MFMA_F32_16X16X16_F16 (CDNA) and RDNA 3 ISA, section 7.9, for V_WMMA_F32_16X16X16_F16.
+# PTX ISA, "Matrix fragments for mma.m16n8k16", "wgmma.mma_async register fragments", "ldmatrix";
+# AMD matrix instruction calculator for V_MFMA_F32_16X16X16_F16 (CDNA) and RDNA 3 ISA, section 7.9,
+# for V_WMMA_F32_16X16X16_F16.
 LANE_MAPS: dict[tuple[str, str], LaneMap] = {
     ("mma", "a"): LaneMap((16, 16), _QUAD, ((0, 1), (8, 0), (0, 8))),
     ("mma", "b"): LaneMap((16, 8), (*_halves(2, 4), *_across(1, 2, 4)), ((1, 0), (8, 0))),
@@ -123,12 +129,12 @@ def coords(frag: Frag) -> tuple[Ints, Ints]:
 
 
 def held(frag: Frag, axis: int) -> int:
-    """How many rows (axis 1, as frag_reduce counts) or columns (axis 0) one lane holds elements of."""
+    """How many rows (axis 1, as frag_reduce counts) or columns (axis 0) one lane has parts of."""
     return len(np.unique(coords(frag)[0 if axis == 1 else 1][:, 0]))
 
 
 def _swizzle_128b(at: Ints, pitch: int, nbytes: int) -> Ints:
-    """Byte address bits 4..6 exchanged with their exclusive or with bits 7..9 (PTX ISA, tensor maps, 128-byte swizzle)."""
+    """Byte address bits 4..6 are xored with bits 7..9 (PTX ISA, tensor maps, 128-byte swizzle)."""
     byte = at * nbytes
     return (byte ^ (byte >> 7 & 7) << 4) // nbytes
 
@@ -142,6 +148,8 @@ SWIZZLES = {"128B": _swizzle_128b, "row": _swizzle_row}
 
 
 def swizzle(name: str | None, at: Ints, pitch: int, nbytes: int) -> Ints:
-    """Where element `at` of a workgroup tile lies. `pitch` is a row's elements, `nbytes` an element's size. The tile's
-    memory is aligned to eight rows of 128 bytes; rows are whole multiples of 128 bytes."""
+    """Where element `at` of a workgroup tile lies. `pitch` is a row's elements, `nbytes` an
+    element's size. The tile's memory is aligned to eight rows of 128 bytes; rows are whole
+    multiples of 128 bytes.
+    """
     return at if name is None else SWIZZLES[name](at, pitch, nbytes)

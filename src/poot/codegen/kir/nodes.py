@@ -1,7 +1,8 @@
 """Kernel IR nodes: typed registers, instructions, structured control, and the kernel around them.
 
-A kernel is what one lane of a workgroup does. Registers are named, typed and mutable (no phi). An index
-counts elements of the memory it addresses. Memory is a parameter (a device buffer) or a workgroup array.
+A kernel is what one lane of a workgroup does. Registers are named, typed and mutable (no phi). An
+index counts elements of the memory it addresses. Memory is a parameter (a device buffer) or a
+workgroup array.
 """
 
 from __future__ import annotations
@@ -29,10 +30,12 @@ class Ty:
 
 @dataclass(frozen=True, slots=True)
 class Frag:
-    """A matrix tile [m, n] spread over the lanes of a subgroup or warpgroup: a fixed tuple of registers a lane.
+    """A matrix tile [m, n] spread over the lanes of a subgroup or warpgroup: a fixed tuple of
+    registers a lane.
 
-    `family` names the instruction it belongs to ("mma", "wgmma", "mfma", "wmma", "coop"), `role` is "a", "b" or
-    "acc". The lane map is the row of `frags.LANE_MAPS` for (family, role); a register is never chosen at run time.
+    `family` names the instruction it belongs to ("mma", "wgmma", "mfma", "wmma", "coop"), `role` is
+    "a", "b" or "acc". The lane map is the row of `frags.LANE_MAPS` for (family, role); a register
+    is never chosen at run time.
     """
 
     family: str
@@ -47,9 +50,11 @@ class Frag:
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """What closes a group of asynchronous work; `wait` ends it. Groups of one kind end in the order they were made.
+    """What closes a group of asynchronous work; `wait` ends it. Groups of one kind end in the order
+    they were made.
 
-    `kind` is "copy" (cp_async), "wgmma" or "bulk" (tma_store)."""
+    `kind` is "copy" (cp_async), "wgmma" or "bulk" (tma_store).
+    """
 
     kind: str = "copy"
 
@@ -62,7 +67,9 @@ Type = Ty | Frag | Token
 
 @dataclass(frozen=True, slots=True)
 class Reg:
-    """A register of each lane. `mutable` ones are declared by `var` and written by `set`; others are written once."""
+    """A register of each lane. `mutable` ones are declared by `var` and written by `set`; others
+    are written once.
+    """
 
     name: str
     type: Type
@@ -74,8 +81,9 @@ class Reg:
 
 @dataclass(frozen=True, slots=True)
 class Lit:
-    """A number known at generation time. Floats print so that they round-trip; inf and nan are allowed, and every
-    nan is one value: its bits are not kept."""
+    """A number known at generation time. Floats print so that they round-trip; inf and nan are
+    allowed, and every nan is one value: its bits are not kept.
+    """
 
     value: float | int | bool
     type: Ty
@@ -93,9 +101,11 @@ Operand = Reg | Lit
 
 @dataclass(frozen=True, slots=True)
 class Ins:
-    """dsts = op(*args) **attrs, one row of `ops.KIR_OPS`. `mem` attributes name a parameter or workgroup array.
+    """dsts = op(*args) **attrs, one row of `ops.KIR_OPS`. `mem` attributes name a parameter or
+    workgroup array.
 
-    `attrs` has each attribute of the row, sorted by name, None where it is left out."""
+    `attrs` has each attribute of the row, sorted by name, None where it is left out.
+    """
 
     op: str
     dsts: tuple[Reg, ...]
@@ -111,9 +121,12 @@ class Ins:
 
 @dataclass(frozen=True, slots=True)
 class For:
-    """for var in range(start, stop, step), step a positive literal or register; lanes may differ in bounds.
+    """for var in range(start, stop, step), step a positive literal or register; lanes may differ in
+    bounds.
 
-    `unroll`: None leaves it to the target, 1 keeps it rolled, n > 1 asks for n copies, 0 for full unrolling."""
+    `unroll`: None leaves it to the target, 1 keeps it rolled, n > 1 asks for n copies, 0 for full
+    unrolling.
+    """
 
     var: Reg
     start: Operand
@@ -125,7 +138,9 @@ class For:
 
 @dataclass(frozen=True, slots=True)
 class While:
-    """Run `head`, leave when `cond` (a bool register that head sets) is false, else run `body`, and again."""
+    """Run `head`, leave when `cond` (a bool register that head sets) is false, else run `body`, and
+    again.
+    """
 
     head: tuple[Stmt, ...]
     cond: Operand
@@ -141,7 +156,9 @@ class If:
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """One part of a workgroup: whole subgroups first..first+count-1, with a register budget a lane (0: unset)."""
+    """One part of a workgroup: whole subgroups first..first+count-1, with a register budget a lane
+    (0: unset).
+    """
 
     name: str
     first: int
@@ -152,7 +169,9 @@ class Role:
 
 @dataclass(frozen=True, slots=True)
 class Roles:
-    """Splits the workgroup: each subgroup runs the body of the one role that holds it; all go on after."""
+    """Splits the workgroup: each subgroup runs the body of the one role that holds it; all go on
+    after.
+    """
 
     roles: tuple[Role, ...]
 
@@ -162,9 +181,11 @@ Stmt = Ins | For | While | If | Roles
 
 @dataclass(frozen=True, slots=True)
 class Param:
-    """A device buffer. `elems` is how many elements a launch may touch from its base (0 <= index < elems).
+    """A device buffer. `elems` is how many elements a launch may touch from its base (0 <= index <
+    elems).
 
-    `access` is "r", "w" or "rw". `align` is the promise on the base address, in bytes."""
+    `access` is "r", "w" or "rw". `align` is the promise on the base address, in bytes.
+    """
 
     name: str
     dtype: str
@@ -183,9 +204,12 @@ class Imm:
 
 @dataclass(frozen=True, slots=True)
 class Blob:
-    """Opaque launch bytes that the backend fills at bind (a tensor map). `nbytes` and alignment are its own.
+    """Opaque launch bytes that the backend fills at bind (a tensor map). `nbytes` and alignment are
+    its own.
 
-    A tensor map's box, in elements, innermost axis first, its dtype and its swizzle are what the kernel counts on."""
+    A tensor map's box, in elements, innermost axis first, its dtype and its swizzle are what the
+    kernel counts on.
+    """
 
     name: str
     nbytes: int = 128
@@ -199,7 +223,8 @@ class Blob:
 class Shared:
     """A workgroup array of `elems` elements; dtype "mbar" is an array of mbarriers.
 
-    Not initialised: a read before a write is an error that the simulator reports. `align` in bytes."""
+    Not initialised: a read before a write is an error that the simulator reports. `align` in bytes.
+    """
 
     name: str
     dtype: str
@@ -209,8 +234,10 @@ class Shared:
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """One launch's code. `threads` lanes a workgroup on one axis; `subgroup` the width it is written for, or None
-    where it uses no subgroup op (then any width is right). Group ids are read by `group_id`."""
+    """One launch's code. `threads` lanes a workgroup on one axis; `subgroup` the width it is
+    written for, or None where it uses no subgroup op (then any width is right). Group ids are read
+    by `group_id`.
+    """
 
     name: str
     params: tuple[Param, ...]

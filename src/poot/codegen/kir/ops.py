@@ -10,8 +10,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class KirOp:
-    """One instruction. `args` and `dsts` are operand counts (None: varies). `effect` is "pure", "load", "store",
-    "atomic", "sync", "async" or "id". `portable` ops are spelled by every emitter."""
+    """One instruction. `args` and `dsts` are operand counts (None: varies). `effect` is "pure",
+    "load", "store", "atomic", "sync", "async" or "id". `portable` ops are spelled by every emitter.
+    """
 
     name: str
     args: int | None
@@ -71,7 +72,8 @@ _row(
     "exp2",
     1,
     1,
-    "2 to the a, relative error at most 2^-21; -inf gives 0, +inf gives +inf, NaN gives NaN; may flush subnormals.",
+    "2 to the a, relative error at most 2^-21; -inf gives 0, +inf gives +inf, NaN gives NaN; "
+    "may flush subnormals.",
 )
 _row(
     "log2",
@@ -80,7 +82,10 @@ _row(
     "Base-2 logarithm, absolute error at most 2^-21 near 1, else relative; 0 gives -inf.",
 )
 _row(
-    "isnan", 1, 1, "bool: a is NaN, tested on the bits, so that no fast-math assumption removes it."
+    "isnan",
+    1,
+    1,
+    "bool: a is NaN, tested on the bits, so that no fast-math assumption removes it.",
 )
 
 # Bits and booleans
@@ -103,8 +108,9 @@ _row(
     "cast",
     1,
     1,
-    "a in dst's dtype. Float to float rounds to nearest even; int to float rounds; float to int needs a value in "
-    "range (the generator clamps first); int to int wraps; bool to number 0 or 1.",
+    "a in dst's dtype. Float to float rounds to nearest even; int to float rounds; float to "
+    "int needs a value in range (the generator clamps first); int to int wraps; bool to "
+    "number 0 or 1.",
 )
 _row("bitcast", 1, 1, "The same bits; sizes are equal (u32 and two f16 in a vector among them).")
 _row("vec", None, 1, "A vector of the scalars, in order.")
@@ -131,8 +137,9 @@ _row(
     "load",
     1,
     1,
-    "dst.type elements of `mem` from index a on (a a multiple of dst's lanes). `cache`: None, 'stream' (read once: "
-    "evict first), 'const' (nothing writes it in this launch) or 'relaxed' (gpu scope).",
+    "dst.type elements of `mem` from index a on (a a multiple of dst's lanes). `cache`: None, "
+    "'stream' (read once: evict first), 'const' (nothing writes it in this launch) or "
+    "'relaxed' (gpu scope).",
     attrs="mem cache",
     effect="load",
 )
@@ -148,8 +155,8 @@ _row(
     "atomic",
     2,
     1,
-    "dst = old value of mem[a]; mem[a] = kind(old, b); kind add, max, min, and, or, exchange; i32 or u32; relaxed, "
-    "gpu scope on buffers, workgroup scope on workgroup arrays.",
+    "dst = old value of mem[a]; mem[a] = kind(old, b); kind add, max, min, and, or, exchange; "
+    "i32 or u32; relaxed, gpu scope on buffers, workgroup scope on workgroup arrays.",
     attrs="mem kind",
     effect="atomic",
 )
@@ -157,8 +164,9 @@ _row(
     "barrier",
     0,
     0,
-    "All lanes of `scope` meet, and workgroup memory written before is seen after. scope: 'group', 'subgroup', 'role', or "
-    "('named', id, threads) which only some targets have. Control is uniform within the scope.",
+    "All lanes of `scope` meet, and workgroup memory written before is seen after. scope: "
+    "'group', 'subgroup', 'role', or ('named', id, threads) which only some targets have. "
+    "Control is uniform within the scope.",
     attrs="scope",
     effect="sync",
 )
@@ -166,8 +174,8 @@ _row(
     "fence",
     0,
     0,
-    "Orders this lane's writes for readers at `scope`: 'group', 'device', 'async' (before the copy engine or the matrix "
-    "unit reads workgroup memory).",
+    "Orders this lane's writes for readers at `scope`: 'group', 'device', 'async' (before the "
+    "copy engine or the matrix unit reads workgroup memory).",
     attrs="scope",
     effect="sync",
 )
@@ -179,8 +187,8 @@ _row(
     "subgroup_reduce",
     1,
     1,
-    "a folded over each run of `width` lanes (a power of two), the result in all of them; kind add, max, min. "
-    "Floats reassociate.",
+    "a folded over each run of `width` lanes (a power of two), the result in all of them; "
+    "kind add, max, min. Floats reassociate.",
     attrs="kind width",
     effect="sync",
 )
@@ -189,17 +197,19 @@ _row("vote_any", 1, 1, "bool: a is true in some lane of the subgroup.", effect="
 _row("vote_all", 1, 1, "bool: a is true in every lane of the subgroup.", effect="sync")
 _row("ballot", 1, 1, "u32: bit i is a of lane i; subgroups of at most 32 lanes.", effect="sync")
 
-# Target-only: asynchronous copies, barriers with phases, matrix units. Strides and indices count elements.
-_T: dict[str, bool] = {"portable": False}
+# Target-only: asynchronous copies, barriers with phases, matrix units. Strides and indices count
+# elements.
+
 _row(
     "cp_async",
     None,
     0,
-    "Copies `nbytes` (4, 8 or 16) from mem[b] to workgroup array dst[a] behind the lane's back; part of the lane's next "
-    "async_commit. `bypass` skips L1. With a third operand (bool) a lane where it is false writes zeros and reads nothing.",
+    "Copies `nbytes` (4, 8 or 16) from mem[b] to workgroup array dst[a] behind the lane's "
+    "back; part of the lane's next async_commit. `bypass` skips L1. With a third operand "
+    "(bool) a lane where it is false writes zeros and reads nothing.",
     attrs="dst mem nbytes bypass",
     effect="async",
-    **_T,
+    portable=False,
 )
 _row(
     "async_commit",
@@ -207,18 +217,19 @@ _row(
     1,
     "token[copy]: closes the lane's group of copies issued since the last, which may be empty.",
     effect="async",
-    **_T,
+    portable=False,
 )
 _row(
     "wait",
     1,
     0,
-    "Waits until at most the latest `pending` groups of the token's kind are open; the token is of one of that kind made before. "
-    "copy: then the lane itself sees what landed, other lanes after a barrier. wgmma: accumulators can be touched and operands written. "
-    "bulk: the workgroup memory that was read can be written.",
+    "Waits until at most the latest `pending` groups of the token's kind are open; the token "
+    "is of one of that kind made before. copy: then the lane itself sees what landed, other "
+    "lanes after a barrier. wgmma: accumulators can be touched and operands written. bulk: "
+    "the workgroup memory that was read can be written.",
     attrs="pending",
     effect="sync",
-    **_T,
+    portable=False,
 )
 _row(
     "mbar_init",
@@ -227,25 +238,27 @@ _row(
     "mem[a] expects `count` arrivals a phase; its first phase has parity 0. One lane, once.",
     attrs="mem count",
     effect="sync",
-    **_T,
+    portable=False,
 )
 _row(
     "mbar_arrive",
     1,
     0,
-    "One arrival on mem[a] by each active lane; with `expect` bytes added to the phase first. Releases what the lane wrote.",
+    "One arrival on mem[a] by each active lane; with `expect` bytes added to the phase first. "
+    "Releases what the lane wrote.",
     attrs="mem expect",
     effect="sync",
-    **_T,
+    portable=False,
 )
 _row(
     "mbar_wait",
     2,
     0,
-    "Waits until the phase of parity b (i32, 0 or 1) on mem[a] is complete; a fresh barrier's phase of parity 1 counts as complete.",
+    "Waits until the phase of parity b (i32, 0 or 1) on mem[a] is complete; a fresh barrier's "
+    "phase of parity 1 counts as complete.",
     attrs="mem",
     effect="sync",
-    **_T,
+    portable=False,
 )
 _row(
     "barrier_sync",
@@ -254,7 +267,7 @@ _row(
     "Named barrier a (1 .. 15): waits until `threads` lanes have synced or arrived on it.",
     attrs="threads",
     effect="sync",
-    **_T,
+    portable=False,
 )
 _row(
     "barrier_arrive",
@@ -263,34 +276,36 @@ _row(
     "Counts this subgroup's lanes on named barrier a and goes on.",
     attrs="threads",
     effect="sync",
-    **_T,
+    portable=False,
 )
 _row(
     "tma_load",
     None,
     0,
-    "The box of tensor map `blob` at coordinates args[2:] (i32, innermost first; elements outside the tensor are zero), to "
-    "dst[args[0]] on; its bytes count on mbar mem[args[1]]. Each active lane copies a box.",
+    "The box of tensor map `blob` at coordinates args[2:] (i32, innermost first; elements "
+    "outside the tensor are zero), to dst[args[0]] on; its bytes count on mbar mem[args[1]]. "
+    "Each active lane copies a box.",
     attrs="blob dst mem",
     effect="async",
-    **_T,
+    portable=False,
 )
 _row(
     "tma_store",
     None,
     1,
-    "token[bulk]: the box of `blob` at coordinates args[1:] from mem[args[0]] on; elements outside the tensor are dropped.",
+    "token[bulk]: the box of `blob` at coordinates args[1:] from mem[args[0]] on; elements "
+    "outside the tensor are dropped.",
     attrs="blob mem",
     effect="async",
-    **_T,
+    portable=False,
 )
-_row("frag_fill", 1, 1, "A frag with the scalar in every element.", **_T)
+_row("frag_fill", 1, 1, "A frag with the scalar in every element.", portable=False)
 _row(
     "frag_pack",
     None,
     1,
     "A frag whose elements in this lane are the scalars, in register order.",
-    **_T,
+    portable=False,
 )
 _row(
     "frag_coord",
@@ -299,16 +314,17 @@ _row(
     "An i32 frag: each element's own row (`axis` 0) or column (1).",
     attrs="axis",
     effect="id",
-    **_T,
+    portable=False,
 )
 _row(
     "frag_load",
     2,
     1,
-    "A frag from mem, element (r, c) at a + r * b + c (`trans`: a + c * b + r). `swizzle`: None, or a row of frags.SWIZZLES.",
+    "A frag from mem, element (r, c) at a + r * b + c (`trans`: a + c * b + r). `swizzle`: "
+    "None, or a row of frags.SWIZZLES.",
     attrs="mem trans swizzle",
     effect="load",
-    **_T,
+    portable=False,
 )
 _row(
     "frag_store",
@@ -317,14 +333,15 @@ _row(
     "Writes frag c to mem, element (r, c) at a + r * b + c; trans and swizzle as in frag_load.",
     attrs="mem trans swizzle",
     effect="store",
-    **_T,
+    portable=False,
 )
 _row(
     "frag_cast",
     1,
     1,
-    "A frag in dst's role and dtype where the lane maps agree up to register order (acc to a): nothing moves.",
-    **_T,
+    "A frag in dst's role and dtype where the lane maps agree up to register order (acc to "
+    "a): nothing moves.",
+    portable=False,
 )
 _row(
     "frag_move",
@@ -332,38 +349,47 @@ _row(
     1,
     "The same matrix in dst's lane map (mma acc to b, 16-bit), by 8x8 transposes between lanes.",
     effect="sync",
-    **_T,
+    portable=False,
 )
 _row(
     "frag_reduce",
     1,
     1,
-    "This lane's part of a reduction (`kind` add, max, min): over the columns it holds of each row (`axis` 1), or over the rows of "
-    "each column (0). A vector, one element for each row or column the lane holds, ascending; other lanes hold the rest.",
+    "This lane's part of a reduction (`kind` add, max, min): over the columns it holds of "
+    "each row (`axis` 1), or over the rows of each column (0). A vector, one element for each "
+    "row or column the lane holds, ascending; other lanes hold the rest.",
     attrs="axis kind",
-    **_T,
+    portable=False,
 )
 _row(
     "frag_apply",
     2,
     1,
-    "Element (r, c) = a[r, c] `kind` b[r] (`axis` 1; kind add, sub, mul) or b[c] (0); b as frag_reduce gives it.",
+    "Element (r, c) = a[r, c] `kind` b[r] (`axis` 1; kind add, sub, mul) or b[c] (0); b as "
+    "frag_reduce gives it.",
     attrs="axis kind",
-    **_T,
+    portable=False,
 )
 _row(
-    "mma", 3, 1, "dst = a x b + c over frags, in c's dtype; within a subgroup.", effect="sync", **_T
+    "mma",
+    3,
+    1,
+    "dst = a x b + c over frags, in c's dtype; within a subgroup.",
+    effect="sync",
+    portable=False,
 )
 _row(
     "wgmma",
     2,
     1,
-    "dst (a mutable acc frag) += a x b over `k`, asynchronously, by a warpgroup; `zero`: dst = a x b. a is a frag or a tile of array `a` "
-    "[m, k] from index args[0] on, b a tile of array `b` [n, k] (`trans_b`: [k, n]) from index args[1] on. A tile lies in panels of 64 columns, "
-    "`stride_a`, `stride_b` apart, each row 64 long, swizzle 128B. 16-bit. Part of the next wgmma_commit.",
+    "dst (a mutable acc frag) += a x b over `k`, asynchronously, by a warpgroup; `zero`: dst "
+    "= a x b. a is a frag or a tile of array `a` [m, k] from index args[0] on, b a tile of "
+    "array `b` [n, k] (`trans_b`: [k, n]) from index args[1] on. A tile lies in panels of 64 "
+    "columns, `stride_a`, `stride_b` apart, each row 64 long, swizzle 128B. 16-bit. Part of "
+    "the next wgmma_commit.",
     attrs="a b k zero trans_b stride_a stride_b",
     effect="async",
-    **_T,
+    portable=False,
 )
 _row(
     "wgmma_commit",
@@ -371,10 +397,15 @@ _row(
     1,
     "token[wgmma]: closes the warpgroup's group of products issued since the last.",
     effect="async",
-    **_T,
+    portable=False,
 )
 _row(
-    "elect", 0, 1, "bool: true in one lane of the subgroup, the same each time.", effect="id", **_T
+    "elect",
+    0,
+    1,
+    "bool: true in one lane of the subgroup, the same each time.",
+    effect="id",
+    portable=False,
 )
 _row(
     "grid_wait",
@@ -382,6 +413,6 @@ _row(
     0,
     "Waits until the launch before has finished (programmatic dependent launch).",
     effect="sync",
-    **_T,
+    portable=False,
 )
-_row("grid_trigger", 0, 0, "Lets the next launch begin.", effect="sync", **_T)
+_row("grid_trigger", 0, 0, "Lets the next launch begin.", effect="sync", portable=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import cast
 
 from poot.codegen.kir.nodes import (
     ELEMENT_BYTES,
@@ -29,7 +30,8 @@ from poot.codegen.kir.nodes import (
 from poot.codegen.kir.ops import KIR_OPS
 from poot.ir.tokens import Cursor
 
-# Operands written as mem[index]: for each op the attributes that name the memory of its first operands.
+# Operands written as mem[index]: for each op the attributes that name the memory of its first
+# operands.
 SUBSCRIPTS: dict[str, tuple[str, ...]] = {
     "load": ("mem",),
     "store": ("mem",),
@@ -46,6 +48,7 @@ SUBSCRIPTS: dict[str, tuple[str, ...]] = {
 }
 _WORD_VALUES: dict[str, object] = {"true": True, "false": False, "none": None}
 _LANES = (2, 4, 8, 16)
+_BLOB_FIELDS = {"dtype", "box", "swizzle"}
 
 
 class _Parser:
@@ -241,7 +244,7 @@ class _Parser:
             op = self.word("an op")
         if op not in KIR_OPS:
             self.at.broken(f"there is no op {op!r}", self.at.here.line)
-        attrs: dict[str, object] = dict.fromkeys(KIR_OPS[op].attrs)
+        attrs: dict[str, object] = {attr: None for attr in KIR_OPS[op].attrs}
         args = self.args(op, attrs)
         while self.at.here.kind == "word":
             name = self.at.next().text
@@ -254,7 +257,8 @@ class _Parser:
     def args(self, op: str, attrs: dict[str, object]) -> list[Operand]:
         args: list[Operand] = []
         here = self.at.here
-        # An attribute is a word with '=' behind it; an op with attributes and no operands starts with one.
+        # An attribute is a word with '=' behind it; an op with attributes and no operands starts
+        # with one.
         while here.kind in ("int", "float") or (here.kind == "word" and not self.at.is_next("=")):
             if here.kind == "word" and self.at.is_next("["):
                 name = self.at.next().text
@@ -293,17 +297,11 @@ class _Parser:
             self.at.mark("=")
             extra[key] = self.value()
         dtype, box, swizzle = extra.get("dtype", ""), extra.get("box", ()), extra.get("swizzle")
-        is_right = (
-            isinstance(dtype, str)
-            and isinstance(box, tuple)
-            and set(extra) <= {"dtype", "box", "swizzle"}
-        )
-        if not is_right:
+        if not isinstance(box, tuple) or not isinstance(dtype, str) or set(extra) - _BLOB_FIELDS:
             self.at.fail("dtype, box and swizzle of a blob")
-        assert isinstance(dtype, str)
-        assert isinstance(box, tuple)
-        edges = tuple(e for e in box if isinstance(e, int))
-        return Blob(name, nbytes, align, dtype, edges, None if swizzle is None else str(swizzle))
+        edges = cast("tuple[object, ...]", box)  # isinstance says no more than tuple
+        sizes = tuple(e for e in edges if isinstance(e, int))
+        return Blob(name, nbytes, align, dtype, sizes, None if swizzle is None else str(swizzle))
 
     def kernel(self) -> Kernel:
         self.at.skip_lines()
@@ -339,5 +337,7 @@ class _Parser:
 
 
 def parse(text: str) -> Kernel:
-    """The kernel that the text shows. Raises ParseError with the line, what was expected and what stood there."""
+    """The kernel that the text shows. Raises ParseError with the line, what was expected and what
+    stood there.
+    """
     return _Parser(text).kernel()

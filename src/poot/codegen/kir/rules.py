@@ -242,11 +242,11 @@ def _atomic(ins: Ins, decls: Decls) -> str:
 
 def named_scope(scope: object) -> tuple[int, int] | None:
     """(id, threads) of a named barrier's scope."""
-    if isinstance(scope, tuple) and len(scope) == 3 and scope[0] == "named":
-        _, number, threads = scope
-        if isinstance(number, int) and isinstance(threads, int):
+    match scope:
+        case ("named", int(number), int(threads)):
             return number, threads
-    return None
+        case _:
+            return None
 
 
 def _barrier(ins: Ins, decls: Decls) -> str:

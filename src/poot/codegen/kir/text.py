@@ -1,4 +1,5 @@
-"""A kernel's text: `show` writes it, `parse` reads it, and parse(show(k)) == k. One kernel, one text.
+"""A kernel's text: `show` writes it, `parse` reads it, and parse(show(k)) == k. One kernel, one
+text.
 
     kernel axpy threads=64 {
       param x: f32[1024] r align=16
@@ -21,25 +22,24 @@
       }
     }
 
-A number without a type is i32, f32 or bool by its look; others say it: `3:u32`, `0.5:f16`. Attributes that are None
-are left out.
+A number without a type is i32, f32 or bool by its look; others say it: `3:u32`, `0.5:f16`.
+Attributes that are None are left out.
 """
 
 from __future__ import annotations
 
+from typing import cast
+
 from poot.codegen.kir.nodes import (
     Blob,
     For,
-    Frag,
     If,
     Ins,
     Kernel,
     Lit,
     Operand,
     Reg,
-    Roles,
     Stmt,
-    Ty,
     While,
 )
 from poot.codegen.kir.parse import SUBSCRIPTS, parse
@@ -63,7 +63,8 @@ def _value(value: object) -> str:
     if isinstance(value, bool) or value is None:
         return str(value).lower()
     if isinstance(value, tuple):
-        return f"({', '.join(_value(v) for v in value)})"
+        parts = cast("tuple[object, ...]", value)  # isinstance says no more than tuple
+        return f"({', '.join(_value(v) for v in parts)})"
     if isinstance(value, str):
         is_word = value.isidentifier() and value not in ("true", "false", "none", "inf", "nan")
         return value if is_word else f'"{value}"'

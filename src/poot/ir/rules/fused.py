@@ -61,7 +61,9 @@ def _need_optional(at: dict[str, TensorType], keys: int, mask_fill: float | None
         need(ok, "a mask of [B|1,Hq|1,Lq|1,Lk|1]", mask=mask, q=q, keys=keys)
     need("mask" in at or mask_fill is None, "a mask for mask_fill", mask_fill=mask_fill)
     if "sink" in at:
-        need(at["sink"].shape == q.shape[1:2], "sink [Hq]", sink=at["sink"])
+        sink = at["sink"]
+        fits = sink.shape == q.shape[1:2] and sink.dtype in (q.dtype, "f32")
+        need(fits, "sink [Hq] in q's dtype or f32", sink=sink, q=q)
 
 
 _ATTENTION_ATTRS = ("operands", "scale", "softcap", "mask_fill", "causal", "window", "lse")
@@ -89,10 +91,11 @@ def attention(
     sink [Hq]: one more logit, in max and denominator only.
 
     score = q.k * scale, then softcap (c * tanh(s / c)), then mask. `causal`: an i such that query
-    row r sees only keys t <= r + i; `window`: only keys t > r + i - window (both hidden by -inf).
-    State and scores are f32. A key of score -inf weighs exactly 0; a row without a visible key is
-    NaN. With lse a second result, f32 [B,Hq,Lq]: the natural log of the sum of exp(score); -inf
-    where no key is visible."""
+    row r sees only keys t <= r + i; `window`: only keys t > r + i - window (i is 0 without causal).
+    State and scores are f32. A key of score -inf weighs exactly 0; a key that len, causal or window
+    hides is never read into the row's result, even if its value is NaN. A row without a visible key
+    is NaN, or 0 with a sink. With lse a second result, f32 [B,Hq,Lq]: the natural log of the sum of
+    exp(score), without the sink; -inf where no key is visible."""
     _need_names(operands, ins)
     at = dict(zip(operands, ins, strict=True))
     q, k, v = ins[:3]

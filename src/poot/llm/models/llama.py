@@ -208,8 +208,8 @@ def _decoded(matrix: Matrix[Array]) -> Array:
 def _rows(table: Matrix[Array], ids: Array) -> Array:
     """The table's rows at ids [L], in f32 [L, width]: only these are decoded."""
     if isinstance(table, Q4):
-        parts = (ops.take(part, ids) for part in (table.codes, table.scales, table.mins))
-        return ops.dequant_q4_1(*parts)
+        codes, scales = ops.take(table.codes, ids), ops.take(table.scales, ids)
+        return ops.dequant_q4_1(codes, scales, ops.take(table.mins, ids))
     if isinstance(table, Q8):
         return ops.dequant_q8_0(ops.take(table.codes, ids), ops.take(table.scales, ids))
     return ops.embedding(table, ids)

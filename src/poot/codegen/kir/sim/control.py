@@ -1,5 +1,6 @@
-"""Control flow over masks. A driver sets the wave's mask and registers and yields which of a statement's blocks to run
-next; it puts the mask back when it ends."""
+"""Control flow over masks. A driver sets the wave's mask and registers and yields which of a
+statement's blocks to run next; it puts the mask back when it ends.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +20,9 @@ MAX_TRIPS = 1 << 17
 
 
 def _narrow(wave: Wave, cond: Value) -> tuple[Bools | None, bool]:
-    """The mask of the active lanes where cond holds (None: all lanes of the wave), and whether there are any."""
+    """The mask of the active lanes where cond holds (None: all lanes of the wave), and whether
+    there are any.
+    """
     if cond.ndim == 0:
         return wave.mask, bool(cond)
     chosen: Bools = cond.astype(np.bool_) if wave.mask is None else np.logical_and(cond, wave.mask)

@@ -1,4 +1,6 @@
-"""Simulated memory: bounds, alignment, contents that nothing wrote, and what each access is counted as."""
+"""Simulated memory: bounds, alignment, contents that nothing wrote, and what each access is counted
+as.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ from poot.codegen.kir.sim.wave import Bools, Ints, Value, Wave
 class Space:
     """One buffer, or one workgroup array of all the groups that run together, one behind the other.
 
-    `written` says which elements hold something; None where all do. `loads` and `stores` count elements."""
+    `written` says which elements hold something; None where all do. `loads` and `stores` count
+    elements.
+    """
 
     def __init__(
         self,
@@ -44,10 +48,10 @@ class Space:
     def get(self, flat: Ints) -> Value:
         if isinstance(self.data, SparseBuffer):
             found = self.data.read(flat)
+        elif flat.ndim:
+            found = self.data[flat]
         else:
-            found = (
-                self.data[flat] if flat.ndim else cast("Value", self.data[int(flat)])
-            )  # numpy scalar
+            found = cast("Value", self.data[int(flat)])  # a numpy scalar
         return found.astype(np.bool_) if self.dtype == "bool" else found
 
     def put(self, flat: Ints, value: Value) -> None:
@@ -59,8 +63,9 @@ class Space:
     # Checks, shared by every kind of access
 
     def flat(self, wave: Wave, index: Value, count: int, ins: Ins) -> Ints:
-        """The elements that an access of `count` elements from index on touches: [lanes] or [], or [count, ..].
-        Inactive lanes point at an element that is there."""
+        """The elements that an access of `count` elements from index on touches: [lanes] or [], or
+        [count, ..]. Inactive lanes point at an element that is there.
+        """
         at = np.asarray(index, np.int64)
         outside = (at < 0) | (at > self.elems - count)
         if outside.any():
@@ -120,7 +125,7 @@ class Space:
         if self.tracker is not None:
             self.tracker.write(wave, at, who, ins, ins.attr("cache") == "relaxed")
         self.stores += at.size
-        if value.ndim and value.shape[-1] != 1 or count > 1:
+        if (value.ndim and value.shape[-1] != 1) or count > 1:
             shape = (count, wave.lanes) if count > 1 else (wave.lanes,)
             value = np.broadcast_to(value, shape)
             value = (

@@ -1,4 +1,6 @@
-"""What a register holds before anything is written to it, or while asynchronous work writes it: any use fails."""
+"""What a register holds before anything is written to it, or while asynchronous work writes it: any
+use fails.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The portable ops as closures, and the machine that runs whole workgroups, many at once, as one vector of lanes."""
+"""The portable ops as closures, and the machine that runs whole workgroups, many at once, as one
+vector of lanes.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +12,8 @@ import numpy as np
 from poot.codegen.kir.nodes import Ins, Ty
 from poot.codegen.kir.sim.poison import Poison
 from poot.codegen.kir.sim.program import Machine, Maker, Step
-from poot.codegen.kir.sim.values import CHECKED, NUMPY, blend, dtype_of, pure
-from poot.codegen.kir.sim.wave import Ints, Value, Wave
+from poot.codegen.kir.sim.values import CHECKED, blend, dtype_of, pure
+from poot.codegen.kir.sim.wave import Bools, Ints, Value, Wave
 
 Slots = tuple[int, ...]
 
@@ -224,7 +226,7 @@ def _reduce(wave: Wave, ins: Ins, rows: Value, args: tuple[Value, ...]) -> Value
 
 
 def _vote(wave: Wave, ins: Ins, rows: Value, args: tuple[Value, ...]) -> Value:
-    held = rows.any(axis=1) if ins.op == "vote_any" else rows.all(axis=1)
+    held: Bools = np.any(rows, axis=1) if ins.op == "vote_any" else np.all(rows, axis=1)
     return np.broadcast_to(held[:, None], rows.shape)
 
 
@@ -256,7 +258,7 @@ def _make_subgroup(ins: Ins, dsts: Slots, args: Slots) -> Step:
     return run
 
 
-def pass_barrier(wave: Wave, mask: np.ndarray[tuple[int], np.dtype[np.bool_]] | None) -> None:
+def pass_barrier(wave: Wave, mask: Bools | None) -> None:
     """Starts the next epoch in the lanes of mask."""
     wave.epoch = wave.epoch + (1 if mask is None else mask.astype(np.int64))
     if wave.is_fenced:
@@ -265,7 +267,7 @@ def pass_barrier(wave: Wave, mask: np.ndarray[tuple[int], np.dtype[np.bool_]] | 
 
 
 def _make_group_barrier(ins: Ins, dsts: Slots, args: Slots) -> Step:
-    """A barrier of whole workgroups that run as one wave: each group has all lanes here, or none."""
+    """A barrier of groups that run as one wave: each has all its lanes here, or none."""
 
     def run(wave: Wave) -> None:
         mask = wave.mask
@@ -281,8 +283,8 @@ def _make_group_barrier(ins: Ins, dsts: Slots, args: Slots) -> Step:
 
 
 _PURE = (
-    "add sub mul mulhi fma neg abs min max nanmin nanmax floor rint sqrt rsqrt rcp exp2 log2 isnan and or xor not "
-    "eq ne lt le gt ge select bitcast vec extract"
+    "add sub mul mulhi fma neg abs min max nanmin nanmax floor rint sqrt rsqrt rcp exp2 log2 isnan "
+    "and or xor not eq ne lt le gt ge select bitcast vec extract"
 )
 PORTABLE: dict[str, Maker] = {
     **dict.fromkeys(_PURE.split(), _make_pure),
@@ -298,4 +300,3 @@ PORTABLE: dict[str, Maker] = {
     **dict.fromkeys(_SUBGROUP, _make_subgroup),
 }
 VECTOR = Machine("vector", {**PORTABLE, "barrier": _make_group_barrier}, {}, spins=False)
-assert NUMPY

@@ -1,7 +1,8 @@
 """A kernel made ready to run: each statement a closure over register slots.
 
-A closure that can't wait takes the wave and returns nothing. One that can is a generator that yields what it waits for,
-and so are the blocks around it. A machine says which ops there are and which of them wait.
+A closure that can't wait takes the wave and returns nothing. One that can is a generator that
+yields what it waits for, and so are the blocks around it. A machine says which ops there are and
+which of them wait.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ from poot.errors import SimulationError
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """What a wave waits for. `ready` says whether it is there; None lets the others run and goes on."""
+    """What a wave waits for. `ready` says whether it is there; None lets the others run and goes
+    on.
+    """
 
     ready: Callable[[], bool] | None
     what: str
@@ -146,7 +149,9 @@ class _Compiler:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A kernel's body, and the registers it starts with: constants in their slots, nothing in the others."""
+    """A kernel's body, and the registers it starts with: constants in their slots, nothing in the
+    others.
+    """
 
     kernel: Kernel
     block: Block

@@ -1,7 +1,9 @@
-"""Finds two lanes that touch one element, one of them writing, with nothing between that orders them.
+"""Finds two lanes that touch one element, one of them writing, with nothing between that orders
+them.
 
-Workgroup memory: a barrier of the group orders what came before it. Buffers: lanes of different groups are never
-ordered, lanes of one group by a fence and a barrier. Used where only whole groups meet; `clocks` is for the rest.
+Workgroup memory: a barrier of the group orders what came before it. Buffers: lanes of different
+groups are never ordered, lanes of one group by a fence and a barrier. Used where only whole groups
+meet; `clocks` is for the rest.
 """
 
 from __future__ import annotations
@@ -15,8 +17,9 @@ from poot.codegen.kir.sim.wave import Bools, Ints, Wave
 
 
 class Tracker(Protocol):
-    """Is told of each access: the elements, flat, and which lane of the wave (0 ..) touches each; active lanes only.
-    `is_relaxed` ones may meet each other."""
+    """Is told of each access: the elements, flat, and which lane of the wave (0 ..) touches each;
+    active lanes only. `is_relaxed` ones may meet each other.
+    """
 
     def read(self, wave: Wave, at: Ints, who: Ints, ins: Ins, is_relaxed: bool) -> None: ...
 
@@ -33,9 +36,11 @@ def _refuse(wave: Wave, bad: Bools, at: Ints, who: Ints, other: str, name: str, 
 
 
 class GroupTracker:
-    """Workgroup memory of groups that run together: a stamp an element for its last writer and its last reader.
+    """Workgroup memory of groups that run together: a stamp an element for its last writer and its
+    last reader.
 
-    A stamp is epoch * (lanes + 1) + lane; the lane number `lanes` stands for several readers."""
+    A stamp is epoch * (lanes + 1) + lane; the lane number `lanes` stands for several readers.
+    """
 
     def __init__(self, name: str, elems: int, lanes: int) -> None:
         self._name = name
@@ -72,9 +77,11 @@ _NOBODY, _SEVERAL = -1, -2
 
 
 class LaunchTracker:
-    """A buffer over a whole launch: group, epoch, lane and kind of each element's last writer and last reader.
+    """A buffer over a whole launch: group, epoch, lane and kind of each element's last writer and
+    last reader.
 
-    Epochs are the waves' `fenced_epoch`."""
+    Epochs are the waves' `fenced_epoch`.
+    """
 
     def __init__(self, name: str, elems: int) -> None:
         self._name = name

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import cast
 
 import numpy as np
 import numpy.typing as npt
 
-from poot.codegen.kir.nodes import For, If, Ins, Kernel, Roles, Stmt, Ty, While, Lit
+from poot.codegen.kir.nodes import For, If, Ins, Kernel, Lit, Roles, Stmt, Ty, While
 from poot.codegen.kir.ops import KIR_OPS
 from poot.codegen.kir.sim.memory import Space
 from poot.codegen.kir.sim.portable import VECTOR
@@ -28,8 +27,9 @@ _LANES, _ELEMS = 1 << 14, 1 << 22
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """What a simulation did: elements loaded from and stored to each buffer and workgroup array, by the active lanes,
-    and the groups that ran."""
+    """What a simulation did: elements loaded from and stored to each buffer and workgroup array, by
+    the active lanes, and the groups that ran.
+    """
 
     loads: dict[str, int]
     stores: dict[str, int]
@@ -54,7 +54,9 @@ def walk(body: tuple[Stmt, ...]) -> Iterator[Stmt]:
 
 
 def runs_as_vector(kernel: Kernel) -> bool:
-    """Whether whole workgroups can run as one vector: no roles, nothing asynchronous, only barriers of the group."""
+    """Whether whole workgroups can run as one vector: no roles, nothing asynchronous, only
+    barriers of the group.
+    """
     for stmt in walk(kernel.body):
         if isinstance(stmt, Roles):
             return False
@@ -151,9 +153,10 @@ def simulate(
 ) -> Stats:
     """Runs the workgroups of a launch over the arrays, in place, and says what it read and wrote.
 
-    `groups` chooses some (numbers, x fastest, or coordinates); None runs all. `imms` are in the kernel's order. Arrays
-    are flat or not, contiguous, of the parameter's dtype (bool: numpy bool, or u32 words). `uninitialised` names buffers
-    whose contents nothing wrote; `buffer_races` also looks for lanes that meet in a buffer. Raises SimulationError.
+    `groups` chooses some (numbers, x fastest, or coordinates); None runs all. `imms` are in the
+    kernel's order. Arrays are flat or not, contiguous, of the parameter's dtype (bool: numpy bool,
+    or u32 words). `uninitialised` names buffers whose contents nothing wrote; `buffer_races` also
+    looks for lanes that meet in a buffer. Raises SimulationError.
     """
     edges = (grid,) if isinstance(grid, int) else grid
     x, y, z = (*edges, 1, 1, 1)[:3]

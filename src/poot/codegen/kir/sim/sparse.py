@@ -14,10 +14,12 @@ PAGE = 1024
 
 
 class SparseBuffer:
-    """A buffer of `elems` elements that holds only the pages touched, so that groups run at real addresses.
+    """A buffer of `elems` elements that holds only the pages touched, so that groups run at real
+    addresses.
 
-    `fill` gives the first contents from the element numbers; without it they are zero. `read` and `written` are for
-    tests: what lies at an index now, and which elements were stored, ascending."""
+    `fill` gives the first contents from the element numbers; without it they are zero. `read` and
+    `written` are for tests: what lies at an index now, and which elements were stored, ascending.
+    """
 
     def __init__(
         self, dtype: str, elems: int, fill: Callable[[Ints], npt.NDArray[np.generic]] | None = None

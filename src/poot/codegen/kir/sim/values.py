@@ -1,29 +1,22 @@
-"""What each arithmetic op does to numpy values. Floats keep their own precision: no step is wider than f32, and the
-16-bit ones are computed in f32 and rounded after each op."""
+"""What each arithmetic op does to numpy values. Floats keep their own precision: no step is wider
+than f32, and the 16-bit ones are computed in f32 and rounded after each op.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import cast
 
-import ml_dtypes
 import numpy as np
 
 from poot.codegen.kir.nodes import Ins, Lit, Token, Ty, Type
 from poot.codegen.kir.sim.wave import Bools, Value, Wave
+from poot.ir.dtypes import DTYPES
 
 NUMPY: dict[str, np.dtype[np.generic]] = {
-    "f32": np.dtype(np.float32),
-    "f16": np.dtype(np.float16),
-    "bf16": np.dtype(ml_dtypes.bfloat16),
-    "f8e4m3": np.dtype(ml_dtypes.float8_e4m3fn),
-    "i32": np.dtype(np.int32),
-    "u32": np.dtype(np.uint32),
+    **{d.name: d.numpy for d in DTYPES.values()},
     "i64": np.dtype(np.int64),
     "u64": np.dtype(np.uint64),
-    "i8": np.dtype(np.int8),
-    "u8": np.dtype(np.uint8),
-    "bool": np.dtype(np.bool_),
 }
 SHORT = ("f16", "bf16", "f8e4m3")
 FLOATS = ("f32", *SHORT)
@@ -155,9 +148,9 @@ def _vec(*parts: Value) -> Value:
 
 def _element(a: Value, at: int) -> Value:
     row = a[at]
-    return (
-        cast("Value", row[0]) if row.shape == (1,) else row
-    )  # a numpy scalar: the same in all lanes
+    if row.shape != (1,):
+        return row
+    return cast("Value", row[0])  # a numpy scalar: the same in all lanes
 
 
 def _bitcast(a: Value, type: Ty) -> Value:
@@ -180,23 +173,36 @@ def pure(ins: Ins) -> Fn | None:
         return _vec
     if ins.op == "extract":
         at = cast("int", ins.attr("at"))  # verified: an element number
-        if isinstance(ins.args[0].type, Ty) and ins.args[0].type.lanes == 1:
-            return lambda a: a
-        return lambda a: _element(a, at)
+        is_scalar = isinstance(ins.args[0].type, Ty) and ins.args[0].type.lanes == 1
+
+        def extract(a: Value) -> Value:
+            return a if is_scalar else _element(a, at)
+
+        return extract
     if ins.op == "bitcast":
         type = ins.dsts[0].type
         assert isinstance(type, Ty)
-        return lambda a: _bitcast(a, type)
+
+        def bitcast(a: Value) -> Value:
+            return _bitcast(a, type)
+
+        return bitcast
     if ins.op in ("div", "rem") and dtype_of(ins.dsts[0].type) not in FLOATS:
         return None
     return _arithmetic(ins)
+
+
+def _range(dtype: str) -> tuple[float, float]:
+    """The least integer, and one past the largest: both are powers of two, or 0."""
+    bits = NUMPY[dtype].itemsize * 8
+    return (0.0, 2.0**bits) if dtype.startswith("u") else (-(2.0 ** (bits - 1)), 2.0 ** (bits - 1))
 
 
 def _whole_division(wave: Wave, ins: Ins, args: tuple[Value, ...]) -> Value:
     a, b = args
     wave.refuse(np.equal(b, 0), "undefined", "division by zero", ins)
     if dtype_of(ins.dsts[0].type) in ("i32", "i64"):
-        least = np.iinfo(b.dtype).min
+        least = _range(dtype_of(ins.dsts[0].type))[0]
         overflows = np.logical_and(np.equal(b, -1), np.equal(a, least))
         wave.refuse(overflows, "undefined", "the least integer divided by -1", ins)
     rest = np.fmod(a, b)
@@ -216,9 +222,8 @@ def _cast(wave: Wave, ins: Ins, args: tuple[Value, ...]) -> Value:
     a = args[0]
     was, now = dtype_of(ins.args[0].type), dtype_of(ins.dsts[0].type)
     if was in FLOATS and now not in FLOATS:
-        limits = np.iinfo(NUMPY[now])
         whole = np.trunc(a.astype(F32))
-        low, high = np.float32(limits.min), np.float32(float(limits.max) + 1)
+        low, high = (np.float32(edge) for edge in _range(now))
         inside = np.logical_and(whole >= low, whole < high)
         wave.refuse(np.logical_not(inside), "undefined", f"a float that no {now} holds", ins)
         return whole.astype(NUMPY[now])

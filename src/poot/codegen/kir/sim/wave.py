@@ -1,7 +1,8 @@
-"""The lanes that run together: their registers, which of them are active, and where they stand in the grid.
+"""The lanes that run together: their registers, which of them are active, and where they stand in
+the grid.
 
-A scalar register is an array over the lanes, or a numpy scalar where all lanes hold the same; a vector or frag has its
-elements on the first axis: [elements, lanes], or [elements, 1].
+A scalar register is an array over the lanes, or a numpy scalar where all lanes hold the same; a
+vector or frag has its elements on the first axis: [elements, lanes], or [elements, 1].
 """
 
 from __future__ import annotations
@@ -25,8 +26,10 @@ Coord = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where the lanes of a wave are. `lane` counts in the workgroup, `slot` says which of the groups that run together
-    the lane is of; `threads` and `width` are the workgroup's and the subgroup's lanes."""
+    """Where the lanes of a wave are. `lane` counts in the workgroup, `slot` says which of the
+    groups that run together the lane is of; `threads` and `width` are the workgroup's and the
+    subgroup's lanes.
+    """
 
     groups: tuple[Coord, ...]
     grid: Coord
@@ -47,8 +50,10 @@ class Memory(Protocol):
 
 
 class Wave:
-    """Lanes in lockstep. `mask` is None while all are active. `epoch` counts the barriers that each lane has passed,
-    `fenced_epoch` those of them that a fence for other readers of buffers came before."""
+    """Lanes in lockstep. `mask` is None while all are active. `epoch` counts the barriers that each
+    lane has passed, `fenced_epoch` those of them that a fence for other readers of buffers came
+    before.
+    """
 
     def __init__(
         self,
@@ -77,7 +82,9 @@ class Wave:
         return np.broadcast_to(value, (self.lanes,)) if value.ndim == 0 else value
 
     def fail(self, kind: str, what: str, ins: Ins, bad: Bools | None = None) -> NoReturn:
-        """Raises SimulationError: what happened, the instruction, and the first bad lane with its group."""
+        """Raises SimulationError: what happened, the instruction, and the first bad lane with its
+        group.
+        """
         at = (
             0
             if bad is None or bad.ndim == 0

@@ -1,0 +1,255 @@
+"""Whole-number index arithmetic that knows ranges: sums of registers times constants, divided and
+split by shapes.
+
+An `Index` is const + sum of coefficient * atom, where an atom is an i32 register with 0 <=
+value < extent. Division and remainder by a constant fall away where the ranges allow it, and
+splitting then merging an index gives it back, so a chain of reshapes and transposes costs few
+divisions at run time, often none.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+from poot.codegen.kir.build import BOOL, I32, KernelBuilder, Val
+
+
+@dataclass(eq=False, slots=True)
+class Atom:
+    """A register with 0 <= value < extent. `split` is (base, divisor, "div" or "rem") where it was
+    made by splitting."""
+
+    value: Val
+    extent: int
+    order: int
+    split: tuple[Index, int, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """const + sum of coefficient * atom, terms in the order in which their atoms were made."""
+
+    terms: tuple[tuple[Atom, int], ...] = ()
+    const: int = 0
+
+    def __add__(self, other: Index | int) -> Index:
+        if isinstance(other, int):
+            return Index(self.terms, self.const + other)
+        if not other.terms:
+            return Index(self.terms, self.const + other.const)
+        sums = dict(self.terms)
+        for atom, c in other.terms:
+            sums[atom] = sums.get(atom, 0) + c
+        return _normal(sums, self.const + other.const)
+
+    def __sub__(self, other: Index | int) -> Index:
+        return self + (-other if isinstance(other, int) else other * -1)
+
+    def __mul__(self, factor: int) -> Index:
+        if factor == 0:
+            return Index()
+        return Index(tuple((a, c * factor) for a, c in self.terms), self.const * factor)
+
+    @property
+    def low(self) -> int:
+        return self.const + sum(min(0, c * (a.extent - 1)) for a, c in self.terms)
+
+    @property
+    def high(self) -> int:
+        """The largest value, included."""
+        return self.const + sum(max(0, c * (a.extent - 1)) for a, c in self.terms)
+
+    @property
+    def literal(self) -> int | None:
+        return None if self.terms else self.const
+
+
+Coords = tuple[Index, ...]
+ZERO = Index()
+
+
+def _normal(sums: dict[Atom, int], const: int) -> Index:
+    """Terms without zeros, with quotient and remainder of one split merged back into what was
+    split."""
+    while True:
+        pair = _find_pair(sums)
+        if pair is None:
+            break
+        quotient, remainder, base = pair
+        factor = sums.pop(remainder)
+        del sums[quotient]
+        for atom, c in base.terms:
+            sums[atom] = sums.get(atom, 0) + c * factor
+        const += base.const * factor
+    terms = sorted(((a, c) for a, c in sums.items() if c), key=lambda t: t[0].order)
+    return Index(tuple(terms), const)
+
+
+def _find_pair(sums: dict[Atom, int]) -> tuple[Atom, Atom, Index] | None:
+    """(quotient, remainder, base) where base = quotient * divisor + remainder stands in the sum."""
+    for atom, c in sums.items():
+        if atom.split is None or atom.split[2] != "rem" or c == 0:
+            continue
+        base, divisor, _ = atom.split
+        for other, d in sums.items():
+            if other.split == (base, divisor, "div") and d == c * divisor:
+                return other, atom, base
+    return None
+
+
+def strides_of(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Row-major strides in elements."""
+    out: list[int] = []
+    step = 1
+    for n in reversed(shape):
+        out.append(step)
+        step *= n
+    return tuple(reversed(out))
+
+
+def flat(coords: Coords, shape: tuple[int, ...]) -> Index:
+    """The row-major element number of coordinates."""
+    total = ZERO
+    for i, (c, s) in enumerate(zip(coords, strides_of(shape), strict=True)):
+        total = total + c * s if shape[i] != 1 else total
+    return total
+
+
+@dataclass(slots=True)
+class Indexer:
+    """Makes atoms and the divisions that can't be avoided, in one kernel."""
+
+    k: KernelBuilder
+    _splits: dict[tuple[Index, int], tuple[Index, Index]] = field(
+        default_factory=dict[tuple[Index, int], tuple[Index, Index]]
+    )
+    _made: int = 0
+
+    def atom(self, value: Val, extent: int) -> Index:
+        """A register known to lie in 0 .. extent - 1, as an index."""
+        if value.literal is not None:
+            return Index((), int(value.literal))
+        return ZERO if extent == 1 else Index(((self._atom(value, extent), 1),))
+
+    def _atom(self, value: Val, extent: int, split: tuple[Index, int, str] | None = None) -> Atom:
+        self._made += 1
+        return Atom(value, extent, self._made, split)
+
+    def value(self, index: Index) -> Val:
+        """The index in a register, or as a literal. Atoms made first are added first, so that what
+        a loop does not change is summed outside it."""
+        k = self.k
+        total: Val | None = None
+        for atom, c in index.terms:
+            term = atom.value * c
+            total = term if total is None else total + term
+        if total is None:
+            return k.lit(index.const, I32)
+        return total + index.const
+
+    def divmod(self, index: Index, divisor: int) -> tuple[Index, Index]:
+        """Quotient and remainder of a non-negative index by a positive constant."""
+        assert divisor > 0, divisor
+        if divisor == 1:
+            return index, ZERO
+        whole = [(a, c) for a, c in index.terms if c % divisor == 0]
+        rest = Index(tuple((a, c) for a, c in index.terms if c % divisor), index.const % divisor)
+        if rest.low < 0:
+            whole, rest = [], index
+        outside = Index(tuple((a, c // divisor) for a, c in whole))
+        outside = outside + (0 if rest is index else index.const // divisor)
+        if rest.high < divisor:
+            return outside, rest
+        quotient, remainder = self._split(rest, divisor)
+        return outside + quotient, remainder
+
+    def _split(self, index: Index, divisor: int) -> tuple[Index, Index]:
+        common = math.gcd(divisor, index.const, *(c for _, c in index.terms))
+        if common > 1:
+            inner = Index(tuple((a, c // common) for a, c in index.terms), index.const // common)
+            quotient, remainder = self.divmod(inner, divisor // common)
+            return quotient, remainder * common
+        key = (index, divisor)
+        found = self._splits.get(key)
+        if found is None or not all(self._is_open(i) for i in found):
+            found = self._divide(index, divisor)
+            self._splits[key] = found
+        return found
+
+    def _is_open(self, index: Index) -> bool:
+        return all(self.k.is_open(a.value) for a, _ in index.terms)
+
+    def _divide(self, index: Index, divisor: int) -> tuple[Index, Index]:
+        value = self.value(index)
+        if divisor & (divisor - 1) == 0:
+            high, low = value >> (divisor.bit_length() - 1), value & (divisor - 1)
+        else:
+            high = value // divisor
+            low = value - high * divisor
+        quotient = self._atom(high, index.high // divisor + 1, (index, divisor, "div"))
+        remainder = self._atom(low, divisor, (index, divisor, "rem"))
+        return Index(((quotient, 1),)), Index(((remainder, 1),))
+
+    def split(self, index: Index, shape: tuple[int, ...]) -> Coords:
+        """Row-major coordinates of an element number below the shape's count."""
+        coords: list[Index] = []
+        left = index
+        for axis in range(len(shape) - 1, 0, -1):
+            if shape[axis] == 1:
+                coords.append(ZERO)
+                continue
+            left, low = self.divmod(left, shape[axis])
+            coords.append(low)
+        if shape:
+            coords.append(left if shape[0] != 1 else ZERO)
+        return tuple(reversed(coords))
+
+    def reshape(self, coords: Coords, old: tuple[int, ...], new: tuple[int, ...]) -> Coords:
+        """The same element under another shape, axis group by axis group."""
+        out: list[Index] = []
+        for before, after in shape_groups(old, new):
+            mine = coords[before.start : before.stop]
+            if len(before) == 1 and len(after) == 1:
+                out.extend(mine)
+            else:
+                merged = flat(mine, old[before.start : before.stop])
+                out.extend(self.split(merged, new[after.start : after.stop]))
+        return tuple(out)
+
+    def clamp(self, value: Val, extent: int) -> Index:
+        """An i32 register held within 0 .. extent - 1."""
+        if value.literal is not None:
+            return Index((), min(max(int(value.literal), 0), extent - 1))
+        if extent == 1:
+            return ZERO
+        return self.atom(self.k.op("min", self.k.op("max", value, 0), extent - 1), extent)
+
+    def below(self, index: Index, bound: int) -> Val:
+        """bool: index < bound, a literal where the ranges say."""
+        if index.high < bound or index.low >= bound:
+            return self.k.lit(index.high < bound, BOOL)
+        return self.value(index) < bound
+
+
+def shape_groups(old: tuple[int, ...], new: tuple[int, ...]) -> list[tuple[range, range]]:
+    """The finest pairing of runs of axes with equal element counts, in order. Counts of zero pair
+    as one run."""
+    if math.prod(old) == 0:
+        return [(range(len(old)), range(len(new)))]
+    groups: list[tuple[range, range]] = []
+    i = j = 0
+    while i < len(old) or j < len(new):
+        i0, j0 = i, j
+        a = b = 1
+        if i < len(old):
+            a, i = old[i], i + 1
+        if j < len(new):
+            b, j = new[j], j + 1
+        while a != b:
+            if a < b:
+                a, i = a * old[i], i + 1
+            else:
+                b, j = b * new[j], j + 1
+        groups.append((range(i0, i), range(j0, j)))
+    return groups

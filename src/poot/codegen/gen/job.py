@@ -1,0 +1,90 @@
+"""A request in the making: its kernel, its parameters, and what asks for its elements."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from poot.codegen.gen.grid import Grid, fold_grid
+from poot.codegen.gen.index import Indexer
+from poot.codegen.gen.lowered import KernelCall
+from poot.codegen.gen.memory import Memory, cell_of
+from poot.codegen.gen.numbers import Numbers, natives
+from poot.codegen.gen.pull import Pull
+from poot.codegen.kir.build import KernelBuilder
+from poot.errors import CapabilityError
+from poot.ir.graph import Eqn, Graph, TensorType, Var
+from poot.limits import DeviceLimits
+from poot.planner.request import Request
+
+UPDATE_OPS = ("dynamic_update_slice", "scatter_update")
+
+
+def used_vars(body: Graph) -> set[int]:
+    """Ids of values that some eqn or output reads."""
+    return {v.id for e in body.eqns for v in e.ins} | {v.id for v in body.outputs}
+
+
+def maker_of(body: Graph, var: Var) -> Eqn | None:
+    """The eqn that makes a value, or None for an input."""
+    for eqn in body.eqns:
+        if any(out.id == var.id for out in eqn.outs):
+            return eqn
+    return None
+
+
+@dataclass(slots=True)
+class Job:
+    """One kernel of a request. `args` follows the kernel's parameters."""
+
+    request: Request
+    limits: DeviceLimits
+    k: KernelBuilder
+    indexer: Indexer
+    numbers: Numbers
+    pull: Pull
+    args: list[tuple[str, int]] = field(default_factory=list[tuple[str, int]])
+
+    def memory(self, name: str, type: TensorType, access: str, arg: tuple[str, int]) -> Memory:
+        """A new parameter that holds a value of this type."""
+        cell = cell_of(type.dtype, self.limits)
+        self.k.param(name, cell.param, -(-type.elems // cell.per), access)
+        self.args.append(arg)
+        return Memory(self.k, self.numbers, self.indexer, name, cell, type.elems)
+
+    def bind_inputs(
+        self, skip: Iterable[int] = (), vector: int = 1, only: set[int] | None = None
+    ) -> None:
+        """A parameter for each input that the body reads, but those in `skip` (positions); with
+        `only`, for those of these var ids."""
+        used = used_vars(self.request.body) if only is None else only
+        left_out = set(skip)
+        for n, i in enumerate(self.request.body.inputs):
+            if n in left_out or i.var.id not in used:
+                continue
+            _need_addressable(i.var.type)
+            if i.var.type.elems:
+                memory = self.memory(f"in{n}", i.var.type, "r", ("in", n))
+                memory.vector = vector
+                self.pull.bind(i.var, memory)
+
+    def call(self, groups: int) -> KernelCall:
+        """The finished launch."""
+        grid: Grid = fold_grid(groups, self.limits)
+        return KernelCall(self.k.kernel(), grid, tuple(self.args))
+
+
+def open_job(request: Request, limits: DeviceLimits, name: str, threads: int) -> Job:
+    """An empty kernel for a request."""
+    k = KernelBuilder(name, threads)
+    indexer = Indexer(k)
+    numbers = Numbers(k, natives(limits))
+    return Job(request, limits, k, indexer, numbers, Pull(k, request.body, indexer, numbers))
+
+
+def _need_addressable(type: TensorType) -> None:
+    if type.elems >= 1 << 31:
+        raise CapabilityError(
+            f"an operand {type} has {type.elems} elements, and kernels count elements in "
+            "31 bits; split it"
+        )

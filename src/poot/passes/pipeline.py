@@ -1,0 +1,93 @@
+"""The passes in order, and what each of them did."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from poot.errors import PassError, VerifyError
+from poot.ir.graph import Graph
+from poot.ir.verify import verify
+from poot.ir.walk import renumber
+from poot.limits import DeviceLimits
+from poot.passes.dce import dce
+from poot.passes.engine import Note, Outcome
+from poot.passes.regions.form import form_regions
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """A named step from graph to graph for a device."""
+
+    name: str
+    run: Callable[[Graph, DeviceLimits], Outcome]
+
+    def __call__(self, graph: Graph, limits: DeviceLimits) -> Graph:
+        """The graph after the pass."""
+        return self.run(graph, limits).graph
+
+
+@dataclass(frozen=True, slots=True)
+class PassReport:
+    """A pass at work: the graph it left, how often each of its rules fired, what it declined and
+    why."""
+
+    name: str
+    graph: Graph
+    fired: tuple[tuple[str, int], ...]
+    notes: tuple[Note, ...]
+
+    @property
+    def declined(self) -> tuple[Note, ...]:
+        return tuple(n for n in self.notes if n.kind == "declined")
+
+    def lines(self) -> list[str]:
+        """For people: the counts, then each note with its source line."""
+        counts = ", ".join(f"{name} {n}" for name, n in self.fired) or "nothing to do"
+        shown = [f"{self.name}: {counts}"]
+        for note in self.notes:
+            shown.append(f"  {note.kind}: {note.what}" + (f"  at {note.loc}" if note.loc else ""))
+        return shown
+
+
+def _dce(graph: Graph, limits: DeviceLimits) -> Outcome:
+    kept = dce(graph)
+    gone = len(graph.eqns) - len(kept.eqns)
+    return Outcome(kept, (("removed", gone),) if gone else ())
+
+
+PIPELINE: tuple[Pass, ...] = (
+    Pass("regions", form_regions),
+    Pass("dce", _dce),
+)
+
+
+def run_pipeline(
+    graph: Graph,
+    limits: DeviceLimits,
+    passes: tuple[Pass, ...] = PIPELINE,
+    *,
+    assume_hidden: bool = False,
+    check: bool = False,
+) -> tuple[Graph, tuple[PassReport, ...]]:
+    """The graph after every pass, values renumbered, and a report of each.
+
+    With `check` the graph is verified before the first pass and after each: PassError names the
+    pass that broke it. `assume_hidden` lets finite masks hide keys; no pass reads it yet."""
+    if check:
+        verify(graph)
+    reports: list[PassReport] = []
+    for step in passes:
+        got = step.run(graph, limits)
+        graph = renumber(got.graph)
+        if check:
+            _verify_after(step.name, graph)
+        reports.append(PassReport(step.name, graph, got.fired, got.notes))
+    return graph, tuple(reports)
+
+
+def _verify_after(name: str, graph: Graph) -> None:
+    try:
+        verify(graph)
+    except VerifyError as e:
+        raise PassError(f"{name} left a graph that is none: {e.message}", e.loc) from e
