@@ -52,12 +52,12 @@ def test_a_right_launch_passes():
     [
         (launch(at(0), at(256), (65536, 1, 1)), GridLimit, "65536 groups on axis 0"),
         (launch(at(0), at(256), (1, 1, -1)), GridLimit, "-1 groups on axis 2"),
-        (launch(at(0), at(4096)), LaunchError, r"k y: bytes \[4096, 4352\) of arena, which has 4096"),
+        (launch(at(0), at(4096)), LaunchError, r"k y: bytes \[4096, 4352\) .* has 4096"),
         (launch(at(-256), at(0)), LaunchError, r"k x: bytes \[-256, 0\)"),
         (launch(at(128), at(0)), LaunchError, "offset 128 of arena is no multiple of 256"),
         (launch(at(0, space="heap"), at(0)), LaunchError, "no buffer heap: arena, weights"),
-        (launch(at(0, (128 << 20) + 4, "weights"), at(0)), BindingLimit, "134217732 bytes of weights"),
-        (Launch(0, (1, 1, 1), (at(0),)), LaunchError, "takes 2 buffers and 0 immediates: got 1 and 0"),
+        (launch(at(0, (128 << 20) + 4, "weights"), at(0)), BindingLimit, "134217732 bytes"),
+        (Launch(0, (1, 1, 1), (at(0),)), LaunchError, r"2 buffers .*: got 1 and 0"),
     ],
 )  # fmt: skip
 def test_a_wrong_launch_is_refused_with_its_numbers(bad, error, words):
