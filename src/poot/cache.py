@@ -2,8 +2,7 @@
 moment.
 
 An entry is written to a file of its own and renamed into place; a reader takes it only if its
-length and digest are
-right, and removes it if they aren't. Nothing in it is executed or unpickled.
+length and digest are right, and removes it if they aren't. Nothing in it is executed or unpickled.
 """
 
 from __future__ import annotations
@@ -26,7 +25,8 @@ class DiskCache:
     root: Path
 
     def _path(self, key: str) -> Path:
-        assert len(key) == 64 and set(key) <= set("0123456789abcdef"), key
+        assert len(key) == 64, key
+        assert set(key) <= set("0123456789abcdef"), key
         return self.root / key[:2] / key
 
     def get(self, key: str) -> bytes | None:

@@ -17,7 +17,7 @@ LAYERS = (
     "planner",
     "codegen",
     "backends",
-    "program runner session report api",
+    "program runner session report api jit",
     "explain cli llm",
 )
 RANK = {f"poot.{name}": rank for rank, row in enumerate(LAYERS) for name in row.split()}

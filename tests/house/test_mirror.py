@@ -13,7 +13,6 @@ FREE = ("tests/house/", "tests/support/", "tests/cases/")
 UNTESTED = frozenset(
     {
         "src/poot/api.py",
-        "src/poot/backends/base.py",
         "src/poot/codegen/emitters.py",
         "src/poot/codegen/kir/build.py",
         "src/poot/codegen/kir/fold.py",

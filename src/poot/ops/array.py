@@ -155,7 +155,7 @@ def emit_many(
 ) -> tuple[Array, ...]:
     """Records an eqn and gives its outs. Raises TypeRuleError as the op's rule does, and TraceError
     where operands come from different traces, or from one that has ended."""
-    own = recorder or ins[0].recorder
+    own = recorder or (ins[0].recorder if ins else current(op))
     for x in ins:
         if x.recorder is not own:
             refuse(
@@ -198,11 +198,15 @@ def _has_dtype(value: object) -> bool:
     return isinstance(value, Array) or (isinstance(value, np.ndarray) and value.ndim > 0)
 
 
+def recorder_of(op: str, *values: object) -> Recorder:
+    """The recorder of the first traced value, or the one that is open here."""
+    found = next((v.recorder for v in values if isinstance(v, Array)), None)
+    return found or current(op)
+
+
 def operands(op: str, *values: object) -> tuple[Array, ...]:
     """Operands of one op as Arrays; scalars take the dtype of the first that has one."""
-    recorder = next((v.recorder for v in values if isinstance(v, Array)), None)
-    if recorder is None:
-        recorder = current(op)
+    recorder = recorder_of(op, *values)
     arrays = [as_array(v, recorder, None, op) if _has_dtype(v) else None for v in values]
     dtype = next((a.dtype for a in arrays if a is not None), None)
     return tuple(
@@ -297,16 +301,18 @@ def flip(x: Array, axis: int) -> Array:
     return emit("gather", x, back, axis=normal_axis("flip", axis, x.ndim))
 
 
-def take(x: Array, index: Operand, axis: int = 0, mode: str | None = None) -> Array:
+def take(x: Operand, index: Operand, axis: int = 0, mode: str | None = None) -> Array:
     """x's elements along axis at index (i32, any shape), which stands where axis stood. The index
     is proved inside the axis, or `mode="clamp"` asks for the nearest element. Raises TypeRuleError
     where neither holds."""
-    axis = normal_axis("take", axis, x.ndim)
-    at = as_array(index, x.recorder, "i32", "take")
-    if x.shape[axis] == 0:
-        refuse("take", "an axis with elements", x=x.type, axis=axis)
-    prove("take", at, 0, x.shape[axis] - 1, mode)
-    return emit("gather", x, at, axis=axis)
+    recorder = recorder_of("take", x, index)
+    table = as_array(x, recorder, None, "take")
+    at = as_array(index, recorder, "i32", "take")
+    axis = normal_axis("take", axis, table.ndim)
+    if table.shape[axis] == 0:
+        refuse("take", "an axis with elements", x=table.type, axis=axis)
+    prove("take", at, 0, table.shape[axis] - 1, mode)
+    return emit("gather", table, at, axis=axis)
 
 
 def prove(op: str, index: Array, lo: int, hi: int, mode: str | None) -> None:

@@ -106,10 +106,10 @@ def attention_masked(
     k: Array,
     v: Array,
     *,
-    mask: Array | None,
+    mask: Array | np.ndarray | None,
     scale: float | Array,
     softcap: float | None = None,
-    sink: Array | None = None,
+    sink: Array | np.ndarray | None = None,
     return_lse: bool = False,
 ) -> Result:
     """Attention under a mask [B|1, 1|Hq, Lq|1, Lk|1] (lower ranks padded on the left): of q's
@@ -128,9 +128,9 @@ def attention_prefill(
     scale: float | Array,
     causal: bool = True,
     window: int | None = None,
-    mask: Array | None = None,
+    mask: Array | np.ndarray | None = None,
     softcap: float | None = None,
-    sink: Array | None = None,
+    sink: Array | np.ndarray | None = None,
     return_lse: bool = False,
 ) -> Result:
     """Attention of the last Lq rows of a sequence over its Lk keys. Where causal, row i sees keys j
@@ -151,9 +151,9 @@ def attention_live(
     length: Array,
     *,
     scale: float | Array,
-    mask: Array | None = None,
+    mask: Array | np.ndarray | None = None,
     softcap: float | None = None,
-    sink: Array | None = None,
+    sink: Array | np.ndarray | None = None,
     return_lse: bool = False,
 ) -> Result:
     """Attention over the first length[b] keys of each batch row; length i32 [B], 1 <= length <= Lk.
@@ -219,9 +219,10 @@ def scaled_scores(q: Array, k: Array, scale: float | Array, softcap: float | Non
     return scores if softcap is None else capped(scores, softcap)
 
 
-def masked(scores: Array, mask: Array | None) -> Array:
+def masked(scores: Array, mask: Array | np.ndarray | None) -> Array:
     if mask is None:
         return scores
+    mask = as_array(mask, scores.recorder, scores.dtype, "attention")
     lead = (1,) * (4 - mask.ndim)
     fits = mask.ndim <= 4 and all(
         m in (1, n) for m, n in zip((*lead, *mask.shape), scores.shape, strict=True)
@@ -242,11 +243,14 @@ def masked(scores: Array, mask: Array | None) -> Array:
     return scores + reshape(mask, (*lead, *mask.shape))
 
 
-def weigh_values(scores: Array, v: Array, sink: Array | None, return_lse: bool) -> Result:
+def weigh_values(
+    scores: Array, v: Array, sink: Array | np.ndarray | None, return_lse: bool
+) -> Result:
     """softmax(scores) @ v, the sink in maximum and denominator."""
     top = reduce("max", scores, 3, True)
     logit: Array | None = None
     if sink is not None:
+        sink = as_array(sink, scores.recorder, scores.dtype, "attention")
         if sink.shape != scores.shape[1:2]:
             refuse("attention", "a sink [Hq]", sink=sink.type, scores=scores.type)
         logit = reshape(sink.astype(scores.dtype), (1, -1, 1, 1))

@@ -1,6 +1,6 @@
 """The primitives that a fused eqn stands for: what `explain` prints and the oracle compares with.
 
-f16 and bf16 attention means f32 intermediates on the same inputs, rounded once at the end.
+In f16 and bf16 it means f32 intermediates on the same inputs, rounded once at the end.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from poot.ops.shape import broadcast_to, concat
 
 
 def expand(eqn: Eqn) -> Graph:
-    """A Graph whose inputs and outputs are the fused eqn's, one for one, named by operand. A
+    """A Graph whose inputs and outputs are the fused eqn's, one for one, named by operand, every
+    eqn at the fused one's line. A
     region's is its body. Raises PassError on an eqn that isn't fused."""
     if eqn.op == "region":
         return graph_attr(eqn)
@@ -38,7 +39,8 @@ def expand(eqn: Eqn) -> Graph:
         ]
         result = write(eqn, arrays)
         outs = result if isinstance(result, tuple) else (result,)
-        return recorder.builder.graph(tuple(x.var for x in outs))
+        body = recorder.builder.graph(tuple(x.var for x in outs))
+    return replace(body, eqns=tuple(replace(e, loc=eqn.loc) for e in body.eqns))
 
 
 def expand_all(graph: Graph) -> Graph:
@@ -46,11 +48,17 @@ def expand_all(graph: Graph) -> Graph:
     eqns: list[Eqn] = []
     renamed: dict[int, Var] = {}
     fresh = next_id(graph)
+
+    def now(v: Var) -> Var:
+        while v.id in renamed:
+            v = renamed[v.id]
+        return v
+
     pending = list(reversed(graph.eqns))
     while pending:
         eqn = pending.pop()
-        ins = tuple(renamed.get(v.id, v) for v in eqn.ins)
-        if eqn.op != "region" and eqn.op not in _RULES:
+        ins = tuple(now(v) for v in eqn.ins)
+        if eqn.op not in FUSED:
             eqns.append(replace(eqn, ins=ins))
             continue
         body = expand(eqn)
@@ -60,22 +68,22 @@ def expand_all(graph: Graph) -> Graph:
             outs = tuple(Var(fresh + i, v.type) for i, v in enumerate(inner.outs))
             fresh += len(outs)
             at = tuple(inside[v.id] for v in inner.ins)
-            moved.append(replace(inner, ins=at, outs=outs, loc=eqn.loc))
+            moved.append(replace(inner, ins=at, outs=outs, loc=inner.loc or eqn.loc))
             inside.update((v.id, out) for v, out in zip(inner.outs, outs, strict=True))
         renamed.update((v.id, inside[o.id]) for v, o in zip(eqn.outs, body.outputs, strict=True))
         pending.extend(reversed(moved))
     return replace(
         graph,
         eqns=tuple(eqns),
-        outputs=tuple(renamed.get(v.id, v) for v in graph.outputs),
-        states=tuple((a, renamed.get(b.id, b)) for a, b in graph.states),
-        validations=tuple(renamed.get(v.id, v) for v in graph.validations),
+        outputs=tuple(now(v) for v in graph.outputs),
+        states=tuple((a, now(b)) for a, b in graph.states),
+        validations=tuple(now(v) for v in graph.validations),
     )
 
 
 def _rope(eqn: Eqn, ins: list[Array]) -> Array:
-    x, cos, sin = ins
-    return rotate(x, cos, sin, bool_attr(eqn, "interleaved"))
+    x, cos, sin = (a.astype("f32") for a in ins)
+    return rotate(x, cos, sin, bool_attr(eqn, "interleaved")).astype(ins[0].dtype)
 
 
 def _attention_names(eqn: Eqn) -> tuple[str, ...]:
@@ -148,3 +156,5 @@ _RULES: dict[str, _Rule] = {
     "rope": (lambda eqn: ("x", "cos", "sin"), _rope),
     "attention": (_attention_names, _attention),
 }
+FUSED = ("region", *_RULES)
+"""The ops that can be written out."""

@@ -8,7 +8,7 @@ from poot.ops.array import take as take
 from poot.ops.record import refuse
 
 
-def gather(x: Array, index: Operand, axis: int = 0, mode: str | None = None) -> Array:
+def gather(x: Operand, index: Operand, axis: int = 0, mode: str | None = None) -> Array:
     """The primitive's name for `take`."""
     return take(x, index, axis, mode)
 

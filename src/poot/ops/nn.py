@@ -111,7 +111,7 @@ def linear(x: Array, w: Array, b: Array | None = None) -> Array:
     return y if b is None else y + b
 
 
-def embedding(table: Array, ids: Operand, mode: str | None = None) -> Array:
+def embedding(table: Operand, ids: Operand, mode: str | None = None) -> Array:
     """Rows of table [n, width] at ids (i32, any shape) -> [*ids.shape, width]. Ids are proved in
     0 .. n-1, as in `ops.take`, or clamp where mode="clamp"."""
     return take(table, ids, 0, mode)

@@ -121,7 +121,7 @@ def pack_q8_0(raw: bytes | np.ndarray, shape: tuple[int, ...]) -> tuple[np.ndarr
 def pack_int8(codes: np.ndarray) -> np.ndarray:
     """u32 [..., in/4] of signed bytes [..., in]. Raises FormatError where 4 doesn't divide a
     row."""
-    if codes.dtype != np.int8 or codes.shape[-1] % 4:
+    if codes.dtype != np.int8 or codes.ndim == 0 or codes.shape[-1] % 4:
         raise FormatError(f"pack_int8 needs i8 [..., 4n]: codes={codes.dtype}{list(codes.shape)}")
     return _words(codes.view(np.uint8), 8)
 

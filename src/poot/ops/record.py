@@ -47,28 +47,39 @@ def refuse(
     raise error(f"{message}. {remedy}" if remedy else message, here())
 
 
+def _no_arrays() -> dict[int, tuple[np.ndarray, Input]]:
+    return {}
+
+
+def _no_consts() -> dict[tuple[TensorType, bytes], Input]:
+    return {}
+
+
 @dataclass(slots=True, eq=False)
 class Recorder:
-    """One trace in progress. `consts` maps the identity of a numpy array to it and its input, so
-    that an array used twice is one Const; an array's bytes are read at its first use."""
+    """One trace in progress.
+
+    `arrays` maps the identity of a numpy array to it and its input, so that its bytes are read
+    once, at its first use; `consts` has one input for equal type and bytes."""
 
     builder: Builder = field(default_factory=Builder)
-    consts: dict[int, tuple[np.ndarray, Input]] = field(
-        default_factory=dict[int, "tuple[np.ndarray, Input]"]
-    )
+    arrays: dict[int, tuple[np.ndarray, Input]] = field(default_factory=_no_arrays)
+    consts: dict[tuple[TensorType, bytes], Input] = field(default_factory=_no_consts)
     is_open: bool = True
 
     def const_array(self, array: np.ndarray, op: str) -> Input:
         """The Const input that holds `array`. int64 that fits i32 becomes i32; no other dtype
         changes. Raises TypeRuleError on a dtype that poot has not."""
-        held = self.consts.get(id(array))
+        held = self.arrays.get(id(array))
         if held is not None:
             return held[1]
         dtype, data = device_bytes(array, op)
-        type_ = TensorType(dtype, array.shape)
-        self.builder.input(type_, f"const#{len(self.consts)}", Const(data))
-        entry = self.builder.inputs[-1]
-        self.consts[id(array)] = (array, entry)
+        key = (TensorType(dtype, array.shape), data)
+        entry = self.consts.get(key)
+        if entry is None:
+            self.builder.input(key[0], f"const#{len(self.consts)}", Const(data))
+            entry = self.consts[key] = self.builder.inputs[-1]
+        self.arrays[id(array)] = (array, entry)
         return entry
 
 

@@ -130,10 +130,11 @@ def rope(
     if positions.ndim == 0:
         rows = emit("iota", recorder=x.recorder, shape=(x.shape[-2],), axis=0, dtype="i32")
         positions = rows + positions
-    if positions.shape not in (x.shape[-2:-1], (x.shape[0], x.shape[-2])):
+    batched = x.ndim > 2 and positions.shape == (x.shape[0], x.shape[-2])
+    if positions.shape != x.shape[-2:-1] and not batched:
         refuse("rope", "positions [], [L] or [B, L]", x=x.type, positions=positions.type)
     cos, sin = rope_angles(positions, theta, x.shape[-1] if dim is None else dim, scaling)
-    if positions.ndim == 2:
+    if batched:
         shape = (x.shape[0], *(1,) * (x.ndim - 3), *cos.shape[1:])
         cos, sin = reshape(cos, shape), reshape(sin, shape)
     return rotate(x, cos, sin, interleaved)

@@ -70,7 +70,7 @@ def adapters() -> list[Adapter]:
         return list(_ADAPTERS)
 
 
-def _enumerate() -> list[Any]:
+def _enumerate() -> list[object]:
     """Asks only for native backends, where wgpu has not been used before in this process."""
     extras: Any = importlib.import_module("wgpu.backends.wgpu_native.extras")
     try:

@@ -1,4 +1,4 @@
-"""A request in the making: its kernel, its parameters, and what asks for elements and stores them."""
+"""A request in the making: its kernel, its parameters, and what asks for its elements."""
 
 from __future__ import annotations
 
@@ -52,9 +52,12 @@ class Job:
         self.args.append(arg)
         return Memory(self.k, self.numbers, self.indexer, name, cell, type.elems)
 
-    def bind_inputs(self, skip: Iterable[int] = (), vector: int = 1) -> None:
-        """A parameter for each input that the body reads, but those in `skip` (positions)."""
-        used = used_vars(self.request.body)
+    def bind_inputs(
+        self, skip: Iterable[int] = (), vector: int = 1, only: set[int] | None = None
+    ) -> None:
+        """A parameter for each input that the body reads, but those in `skip` (positions); with
+        `only`, for those of these var ids."""
+        used = used_vars(self.request.body) if only is None else only
         left_out = set(skip)
         for n, i in enumerate(self.request.body.inputs):
             if n in left_out or i.var.id not in used:
@@ -82,5 +85,6 @@ def open_job(request: Request, limits: DeviceLimits, name: str, threads: int) ->
 def _need_addressable(type: TensorType) -> None:
     if type.elems >= 1 << 31:
         raise CapabilityError(
-            f"an operand {type} has {type.elems} elements, and kernels count elements in 31 bits; split it"
+            f"an operand {type} has {type.elems} elements, and kernels count elements in "
+            "31 bits; split it"
         )

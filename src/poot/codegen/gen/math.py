@@ -9,6 +9,8 @@ compilers assume that there are none.
 
 from __future__ import annotations
 
+import itertools
+
 from poot.codegen.kir.build import F32, I32, U32, KernelBuilder, Val
 
 INF = float("inf")
@@ -152,8 +154,7 @@ def _quadrant(k: KernelBuilder, x: Val) -> tuple[Val, Val]:
     is_shifted = shift.ne(0)
     back = k.select(is_shifted, k.lit(32, U32) - shift, k.lit(0, U32))
     window = [
-        k.select(is_shifted, (a << shift) | (b >> back), a)
-        for a, b in zip(words, words[1:], strict=False)
+        k.select(is_shifted, (a << shift) | (b >> back), a) for a, b in itertools.pairwise(words)
     ]
     middle = mantissa * window[1] + k.op("mulhi", mantissa, window[2])
     carry = k.cast(middle < k.op("mulhi", mantissa, window[2]), "u32")

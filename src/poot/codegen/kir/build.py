@@ -174,6 +174,9 @@ class KernelBuilder:
         self._shared[name] = Shared(name, dtype, elems, align)
         return name
 
+    def is_declared(self, name: str) -> bool:
+        return name in self._params or name in self._shared
+
     def blob(
         self, name: str, dtype: str = "", box: tuple[int, ...] = (), swizzle: str | None = None
     ) -> str:

@@ -87,6 +87,14 @@ def compares(**names: str) -> Scalar:
     return scalar
 
 
+def _not_equal(b: Body, dtype: str, ids: list[int]) -> int:
+    """Floats as the complement of equal: naga turns an unordered comparison into an ordered one."""
+    if kind_of(dtype) == "float":
+        equal = b.ins("OpFOrdEqual", b.type("bool"), *ids)
+        return b.ins("OpLogicalNot", b.type("bool"), equal)
+    return compares(int="OpINotEqual", uint="OpINotEqual", bool="OpLogicalNotEqual")(b, dtype, ids)
+
+
 def _is_nan(b: Body, value: int) -> int:
     bits = b.u32("OpBitwiseAnd", b.cast_bits("u32", value), b.const("u32", 0x7FFFFFFF))
     return b.ins("OpUGreaterThan", b.type("bool"), bits, b.const("u32", 0x7F800000))
@@ -151,8 +159,7 @@ def _convert(b: Body, source: str, target: str, value: int) -> int:
     if have == want:
         return value
     if want == "bool":
-        name = "OpFUnordNotEqual" if have == "f32" else "OpINotEqual"
-        return b.ins(name, b.type("bool"), value, b.const(source, 0))
+        return _not_equal(b, source, [value, b.const(source, 0)])
     if have == "bool":
         return b.select(target, value, b.const(target, 1), b.const(target, 0))
     if have == "f32":
@@ -324,8 +331,7 @@ SPIRV: dict[str, Row] = {
     "shr": elementwise(_shift(int="OpShiftRightArithmetic", uint="OpShiftRightLogical")),
     "eq": elementwise(compares(float="OpFOrdEqual", int="OpIEqual", uint="OpIEqual",
                                bool="OpLogicalEqual")),
-    "ne": elementwise(compares(float="OpFUnordNotEqual", int="OpINotEqual", uint="OpINotEqual",
-                               bool="OpLogicalNotEqual")),
+    "ne": elementwise(_not_equal),
     "lt": _order("LessThan"),
     "le": _order("LessThanEqual"),
     "gt": _order("GreaterThan"),

@@ -37,7 +37,7 @@ OPCODES: dict[str, tuple[int, str]] = {
     "OpUGreaterThanEqual": (174, "TRii"), "OpSGreaterThanEqual": (175, "TRii"),
     "OpULessThan": (176, "TRii"), "OpSLessThan": (177, "TRii"),
     "OpULessThanEqual": (178, "TRii"), "OpSLessThanEqual": (179, "TRii"),
-    "OpFOrdEqual": (180, "TRii"), "OpFUnordNotEqual": (183, "TRii"),
+    "OpFOrdEqual": (180, "TRii"),
     "OpFOrdLessThan": (184, "TRii"), "OpFOrdGreaterThan": (186, "TRii"),
     "OpFOrdLessThanEqual": (188, "TRii"), "OpFOrdGreaterThanEqual": (190, "TRii"),
     "OpShiftRightLogical": (194, "TRii"), "OpShiftRightArithmetic": (195, "TRii"),

@@ -61,7 +61,9 @@ def _need_optional(at: dict[str, TensorType], keys: int, mask_fill: float | None
         need(ok, "a mask of [B|1,Hq|1,Lq|1,Lk|1]", mask=mask, q=q, keys=keys)
     need("mask" in at or mask_fill is None, "a mask for mask_fill", mask_fill=mask_fill)
     if "sink" in at:
-        need(at["sink"].shape == q.shape[1:2], "sink [Hq]", sink=at["sink"])
+        sink = at["sink"]
+        fits = sink.shape == q.shape[1:2] and sink.dtype in (q.dtype, "f32")
+        need(fits, "sink [Hq] in q's dtype or f32", sink=sink, q=q)
 
 
 _ATTENTION_ATTRS = ("operands", "scale", "softcap", "mask_fill", "causal", "window", "lse")

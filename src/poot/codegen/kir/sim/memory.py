@@ -48,10 +48,10 @@ class Space:
     def get(self, flat: Ints) -> Value:
         if isinstance(self.data, SparseBuffer):
             found = self.data.read(flat)
+        elif flat.ndim:
+            found = self.data[flat]
         else:
-            found = (
-                self.data[flat] if flat.ndim else cast("Value", self.data[int(flat)])
-            )  # numpy scalar
+            found = cast("Value", self.data[int(flat)])  # a numpy scalar
         return found.astype(np.bool_) if self.dtype == "bool" else found
 
     def put(self, flat: Ints, value: Value) -> None:

@@ -148,9 +148,9 @@ def _vec(*parts: Value) -> Value:
 
 def _element(a: Value, at: int) -> Value:
     row = a[at]
-    return (
-        cast("Value", row[0]) if row.shape == (1,) else row
-    )  # a numpy scalar: the same in all lanes
+    if row.shape != (1,):
+        return row
+    return cast("Value", row[0])  # a numpy scalar: the same in all lanes
 
 
 def _bitcast(a: Value, type: Ty) -> Value:

@@ -1,0 +1,68 @@
+"""Where keys and values lie: dense, split into a part of each head and a shared one, or in
+pools."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from poot.codegen.gen.attention.parts import Parts
+from poot.codegen.gen.index import ZERO, Coords, Index
+from poot.codegen.gen.job import Job
+from poot.codegen.kir.build import Val
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """The keys of one batch row and key head, one key at a time."""
+
+    job: Job
+    parts: Parts
+    row: Index
+    head: Index
+    slots: dict[Index, Index] = field(default_factory=dict[Index, Index])
+
+    def _lead(self, key: Index, pool: int) -> Coords:
+        """Coordinates up to the last axis: (b, head, key), or (slot, head) in a pool."""
+        if "read" not in self.parts.at:
+            return (self.row, self.head, key)
+        read = self.parts.at["read"]
+        found = self.job.pull.value(read, (self.row, key))
+        return (self.job.indexer.clamp(found, pool), self.head)
+
+    def key(self, key: Index, d: Index) -> Val:
+        """Element d of a key, as f32; d runs over the key's own part."""
+        k = self.parts.at["k"]
+        return self.job.pull.value(k, (*self._lead(key, k.type.shape[0]), d))
+
+    def shared(self, key: Index, d: Index) -> Val:
+        """Element d of the part that all heads share."""
+        return self.job.pull.value(self.parts.at["k_shared"], (self.row, ZERO, key, d))
+
+    def value(self, key: Index, c: Index) -> Val:
+        """Channel c of a key's value, as f32."""
+        v = self.parts.at["v"]
+        return self.job.pull.value(v, (*self._lead(key, v.type.shape[0]), c))
+
+
+def key_range(job: Job, parts: Parts, row: Index, query: Index) -> tuple[Val, Val]:
+    """(first, end) of the keys that a query row may see: length, causal and window, inside
+    0..keys."""
+    k = job.k
+    first, end = (
+        k.lit(0, job.indexer.value(query).ty),
+        k.lit(parts.keys, job.indexer.value(query).ty),
+    )
+    if "len" in parts.at:
+        length = job.pull.value(parts.at["len"], (row,))
+        end = k.op("min", k.op("max", length, 0), parts.keys)
+    if parts.causal is not None:
+        seen = job.indexer.value(query) + (parts.causal + 1)
+        end = (
+            k.op("min", end, k.op("max", seen, 0))
+            if end.literal is None
+            else k.op("min", k.op("max", seen, 0), end)
+        )
+    if parts.window is not None:
+        begin = job.indexer.value(query) + ((parts.causal or 0) + 1 - parts.window)
+        first = k.op("max", begin, 0)
+    return first, end

@@ -1,0 +1,34 @@
+"""From a request to its launches: one generator a schedule."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from poot.codegen.gen import pull_math, pull_shape
+from poot.codegen.gen.attention.streaming import lower_streaming
+from poot.codegen.gen.elementwise import lower_elementwise
+from poot.codegen.gen.lowered import Lowered
+from poot.codegen.gen.reduce import lower_reduce
+from poot.errors import CapabilityError
+from poot.limits import DeviceLimits
+from poot.planner.request import Request
+
+# The modules whose import fills the table of pull rows.
+PULL_MODULES = (pull_math, pull_shape)
+
+SCHEDULES: dict[str, Callable[[Request, DeviceLimits], Lowered]] = {
+    "elementwise": lower_elementwise,
+    "reduce": lower_reduce,
+    "streaming": lower_streaming,
+}
+
+
+def lower(request: Request, limits: DeviceLimits) -> Lowered:
+    """The kernels of a request, by its schedule. Raises GridLimit and CapabilityError."""
+    row = SCHEDULES.get(request.schedule.name)
+    if row is None:
+        raise CapabilityError(
+            f"no generator writes the schedule {request.schedule.name!r}; "
+            f"schedules: {', '.join(sorted(SCHEDULES))}"
+        )
+    return row(request, limits)
