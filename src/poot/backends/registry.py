@@ -37,6 +37,7 @@ class Found:
 
 # Backend -> its package, in the order that "auto" tries them. Software devices come after "cpu".
 BACKENDS: dict[str, str] = {
+    "cpu": "poot.backends.cpu",
     "vulkan": "poot.backends.vulkan",
     "wgpu": "poot.backends.wgpu",
 }

@@ -1,0 +1,29 @@
+"""The CPU: kernels compiled by LLVM, workgroups spread over threads."""
+
+from __future__ import annotations
+
+from poot.backends.cpu.device import CpuDevice
+from poot.backends.cpu.machine import description, limits
+from poot.codegen.llvm.binding import missing
+from poot.errors import BackendUnavailable
+from poot.limits import DeviceLimits
+
+
+def _check() -> None:
+    reason = missing()
+    if reason:
+        raise BackendUnavailable(reason)
+
+
+def found() -> list[tuple[str, DeviceLimits]]:
+    """This machine. Raises BackendUnavailable with what to install."""
+    _check()
+    return [(description(), limits())]
+
+
+def open_device(index: int = 0) -> CpuDevice:
+    """The processor; there is one. Raises BackendUnavailable."""
+    _check()
+    if index:
+        raise BackendUnavailable(f"there is one cpu, cpu:0: asked for cpu:{index}")
+    return CpuDevice()
