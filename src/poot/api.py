@@ -25,6 +25,7 @@ from poot.planner.key import GENERATOR_VERSION
 from poot.planner.make import make_plan
 from poot.planner.request import Request
 from poot.planner.schedules import choose
+from poot.planner.steps import choose_nothing
 from poot.program import Compiled, CompiledEntry
 from poot.report import explain, stage_text
 from poot.runner import DeviceRunner, OracleRunner, upload_shared
@@ -172,7 +173,13 @@ def compile(
     seconds["passes"] = time.perf_counter() - clock
     clock = time.perf_counter()
     options = f"passes={[p.name for p in passes]} assume_hidden={assume_hidden}"
-    plan = make_plan(finals, choose, where.limits, memory_budget=memory_budget, options=options)
+    plan = make_plan(
+        finals,
+        choose_nothing if is_oracle else choose,
+        where.limits,
+        memory_budget=memory_budget,
+        options=options,
+    )
     seconds["plan"] = time.perf_counter() - clock
     clock = time.perf_counter()
     requests = (

@@ -13,6 +13,8 @@ DRIVER_PROPERTIES = "VK_KHR_driver_properties"
 SM_BUILTINS = "VK_NV_shader_sm_builtins"
 CORE_PROPERTIES = "VK_AMD_shader_core_properties"
 UNKNOWN_UNITS = 32
+# Vulkan 1.3, VkPipelineShaderStageCreateFlagBits; the Python package has no name for it.
+REQUIRE_FULL_SUBGROUPS = 0x2
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +74,7 @@ class Physical:
         if width is None or SUBGROUP_CONTROL not in self.extensions or not low <= width <= high:
             return None, 0
         info = vk.VkPipelineShaderStageRequiredSubgroupSizeCreateInfo(requiredSubgroupSize=width)
-        return info, vk.VK_PIPELINE_SHADER_STAGE_CREATE_REQUIRE_FULL_SUBGROUPS_BIT
+        return info, REQUIRE_FULL_SUBGROUPS
 
 
 def _text(chars: object) -> str:

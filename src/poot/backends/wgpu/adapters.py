@@ -57,7 +57,7 @@ _ADAPTERS: list[Adapter] = []
 _GPUS: dict[tuple[int, str], Gpu] = {}
 
 
-def adapters() -> list[Adapter]:
+def read_adapters() -> list[Adapter]:
     """The native adapters, in wgpu's order; OpenGL is left out. Raises BackendUnavailable."""
     if wgpu is None:
         raise BackendUnavailable(MISSING)
@@ -140,7 +140,7 @@ def _refuse_more(limits: DeviceLimits, there: DeviceLimits) -> None:
 def connect(index: int, limits: DeviceLimits | None = None) -> Gpu:
     """The process's device on an adapter, with the adapter's own limits or exactly those asked."""
     with _LOCK:
-        found = adapters()
+        found = read_adapters()
         if not 0 <= index < len(found):
             raise BackendUnavailable(f"there is no wgpu:{index}: wgpu finds {len(found)} adapters")
         adapter = found[index]
