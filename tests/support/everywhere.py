@@ -12,7 +12,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-
 from poot.api import Program
 from poot.api import compile as compile_program
 from poot.backends.base import Device

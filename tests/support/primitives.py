@@ -18,8 +18,14 @@ FLOATS = ("f32", "f16", "bf16", "f8e4m3")
 WHOLE = ("i32", "u32")
 NAN, INF = float("nan"), float("inf")
 # Ranks 0 to 5; extents 1, 0 and odd ones.
-SHAPES = ((), (1,), (7,), (0,), (3, 5), (2, 0, 3), (1, 1, 1, 1), (2, 1, 33), (2, 3, 2, 5), (1, 2, 3, 1, 5))  # fmt: skip
-EDGES = (NAN, INF, -INF, 0.0, -0.0, 1.0, -1.0, 0.5, -2.5, 3.0, 1e-3, 1e30, -1e30, 65504.0, -448.0, 1e-40, 2147483648.0, -2147483648.0, 4294967296.0)  # fmt: skip
+SHAPES = (
+    (), (1,), (7,), (0,), (3, 5), (2, 0, 3), (1, 1, 1, 1), (2, 1, 33), (2, 3, 2, 5),
+    (1, 2, 3, 1, 5),
+)  # fmt: skip
+EDGES = (
+    NAN, INF, -INF, 0.0, -0.0, 1.0, -1.0, 0.5, -2.5, 3.0, 1e-3, 1e30, -1e30, 65504.0, -448.0, 1e-40,
+    2147483648.0, -2147483648.0, 4294967296.0,
+)  # fmt: skip
 INTS = (0, 1, -1, 2, 7, -7, 31, 32, 33, -(2**31), 2**31 - 1, 2**24 + 1, 255, 256, -129)
 
 
@@ -161,16 +167,17 @@ def moves() -> Iterator[Case]:
         ((2, 3, 4, 5), (10, 12)), ((12, 5), (2, 1, 3, 2, 5)), ((33,), (1, 33)),
     ):  # fmt: skip
         for dtype in dict.fromkeys((next(dtypes), "f32")):
-            attrs = (("shape", after),)
-            yield Case(f"reshape {before} {after} {dtype}", "reshape", (values(dtype, *before),), attrs)  # fmt: skip
+            name, attrs = f"reshape {before} {after} {dtype}", (("shape", after),)
+            yield Case(name, "reshape", (values(dtype, *before),), attrs)
     for before, after in (
         ((), (3,)), ((1,), (4,)), ((5,), (3, 5)), ((3, 1), (3, 7)), ((2, 1, 4), (5, 2, 3, 4)),
         ((1, 1), (0, 3)), ((1, 3, 1, 5), (2, 3, 4, 5)), ((3, 1, 1), (1, 2, 3, 4, 5)),
     ):  # fmt: skip
         for dtype in dict.fromkeys((next(dtypes), "f32")):
-            attrs = (("shape", after),)
-            yield Case(f"broadcast {before} {after} {dtype}", "broadcast", (values(dtype, *before),), attrs)  # fmt: skip
-    perms = [(), (0,), (1, 0), *itertools.permutations(range(3)), (0, 2, 1, 3), (3, 1, 0, 2), (4, 3, 2, 1, 0), (1, 0, 4, 2, 3)]  # fmt: skip
+            name, attrs = f"broadcast {before} {after} {dtype}", (("shape", after),)
+            yield Case(name, "broadcast", (values(dtype, *before),), attrs)
+    perms = [(), (0,), (1, 0), *itertools.permutations(range(3)), (0, 2, 1, 3), (3, 1, 0, 2)]
+    perms += [(4, 3, 2, 1, 0), (1, 0, 4, 2, 3)]
     for perm in perms:
         x = values(next(dtypes), *(3, 5, 2, 1, 7)[: len(perm)])
         yield Case(f"transpose {perm} {x.dtype}", "transpose", (x,), (("perm", perm),))
