@@ -7,7 +7,7 @@ from pathlib import PurePosixPath
 
 from tests.support.sources import ROOT, Source, sources
 
-FREE = ("tests/house/", "tests/support/", "tests/cases/")
+FREE = ("tests/house/", "tests/support/", "tests/cases/", "tests/suites/")
 # Source files whose test file has not been written. A line goes when its test file comes; none is
 # added.
 UNTESTED = frozenset(
