@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from poot.backends.cpu.device import CpuDevice
-from poot.backends.cpu.machine import description, limits as own_limits
+from poot.backends.cpu.machine import description
+from poot.backends.cpu.machine import limits as own_limits
 from poot.codegen.llvm.binding import missing
 from poot.errors import BackendUnavailable
 from poot.limits import DeviceLimits
