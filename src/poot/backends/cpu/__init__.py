@@ -26,11 +26,7 @@ def open_device(index: int = 0, *, limits: DeviceLimits | None = None) -> CpuDev
     """The processor; there is one, and it has its own limits. Raises BackendUnavailable."""
     _check()
     if limits is not None:
-<<<<<<< HEAD
-        raise BackendUnavailable("the cpu can't be opened under another profile's limits")
-=======
         raise BackendUnavailable(f"the cpu has its own limits alone: asked for {limits.name}")
->>>>>>> spirv
     if index:
         raise BackendUnavailable(f"there is one cpu, cpu:0: asked for cpu:{index}")
     return CpuDevice()
