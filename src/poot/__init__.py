@@ -1,14 +1,26 @@
 """poot compiles array programs, traced from plain Python, into kernels for GPUs and CPUs."""
 
 from poot import errors, ops
+from poot.api import Program, compile
+from poot.backends.registry import devices
+from poot.ir.text import parse, show
+from poot.jit import jit
 from poot.ops.refusals import grad, value_and_grad
+from poot.session import Session
 from poot.trace import const, slot, state, trace, weight
 
 __all__ = [
+    "Program",
+    "Session",
+    "compile",
     "const",
+    "devices",
     "errors",
     "grad",
+    "jit",
     "ops",
+    "parse",
+    "show",
     "slot",
     "state",
     "trace",

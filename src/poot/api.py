@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from poot.backends.base import Device
-from poot.backends.registry import open_device
+from poot.backends.registry import auto_target, open_device
 from poot.cache import DiskCache
 from poot.codegen.code import Code
 from poot.codegen.emitters import emit
@@ -25,6 +25,7 @@ from poot.planner.key import GENERATOR_VERSION
 from poot.planner.make import make_plan
 from poot.planner.request import Request
 from poot.planner.schedules import choose
+from poot.planner.steps import choose_nothing
 from poot.program import Compiled, CompiledEntry
 from poot.report import explain, stage_text
 from poot.runner import DeviceRunner, OracleRunner, upload_shared
@@ -54,8 +55,14 @@ def resolve_target(target: str | DeviceLimits) -> Target:
         return Target(target.name, target, None)
     if target in PROFILES:
         return Target(target, PROFILES[target], None)
-    device = open_device(target)
-    return Target(target, device.limits, device)
+    name = target
+    if target == "auto":
+        name = knobs().target or auto_target()
+        LOG.info("auto is %s", name)
+        if name in PROFILES:
+            return Target(name, PROFILES[name], None)
+    device = open_device(name)
+    return Target(name, device.limits, device)
 
 
 def _request_key(request: Request, limits: DeviceLimits) -> str:
@@ -172,7 +179,13 @@ def compile(
     seconds["passes"] = time.perf_counter() - clock
     clock = time.perf_counter()
     options = f"passes={[p.name for p in passes]} assume_hidden={assume_hidden}"
-    plan = make_plan(finals, choose, where.limits, memory_budget=memory_budget, options=options)
+    plan = make_plan(
+        finals,
+        choose_nothing if is_oracle else choose,
+        where.limits,
+        memory_budget=memory_budget,
+        options=options,
+    )
     seconds["plan"] = time.perf_counter() - clock
     clock = time.perf_counter()
     requests = (

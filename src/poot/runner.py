@@ -21,6 +21,7 @@ from poot.planner.residents import slot_name
 from poot.program import Compiled
 
 Failure = tuple[str, str]
+_CLOSED = "this session is closed; bind the program again"
 
 
 class Runner(Protocol):
@@ -76,6 +77,7 @@ class OracleRunner:
         self._states: dict[str, np.ndarray] = {}
         self._slots: dict[tuple[str, str], np.ndarray] = {}
         self._outputs: dict[str, list[np.ndarray]] = {}
+        self._open = True
         for g in graphs.values():
             for i in g.inputs:
                 if isinstance(i.storage, State):
@@ -97,6 +99,8 @@ class OracleRunner:
 
     def run(self, entry: str) -> Failure | None:
         graph = self._graphs[entry]
+        if not self._open:
+            raise BindError(_CLOSED)
         feed: dict[str, np.ndarray] = {}
         for i in graph.inputs:
             if isinstance(i.storage, State):
@@ -128,6 +132,7 @@ class OracleRunner:
         return None
 
     def close(self) -> None:
+        self._open = False
         self._weights.clear()
 
 
@@ -160,7 +165,7 @@ class DeviceRunner:
 
     def _buffers(self) -> dict[str, Buffer]:
         if not self._open:
-            raise BindError("this session is closed; bind the program again")
+            raise BindError(_CLOSED)
         return self._shared | self._own
 
     def _write(self, p: Place, array: np.ndarray, type: TensorType) -> None:

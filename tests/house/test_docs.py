@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 
 import pytest
 
@@ -12,6 +14,7 @@ from tests.support.sources import ROOT
 
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
+CODE = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 FILE = re.compile(r"`((?:src|tests|docs|scripts|benchmarks)/[\w./-]+)`")
 
 
@@ -25,6 +28,24 @@ def test_links_and_file_names_lead_somewhere(page):
     lost = [link for link in LINK.findall(text) if not (page.parent / link).exists()]
     lost += [name for name in FILE.findall(text) if not (ROOT / name).exists()]
     assert lost == []
+
+
+@pytest.mark.parametrize(
+    "page", [p for p in PAGES if CODE.search(p.read_text())], ids=lambda p: p.name
+)
+def test_examples_print_what_the_page_says(page):
+    code = "".join(CODE.findall(page.read_text()))
+    said = [line.removeprefix("#> ") for line in code.splitlines() if line.startswith("#> ")]
+    done = subprocess.run(
+        [sys.executable, "-"],
+        input=code,
+        cwd=ROOT / "src",
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.stderr, done.returncode) == ("", 0)
+    assert [line for line in done.stdout.splitlines() if line] == said
 
 
 def test_every_page_is_reached_from_the_index():

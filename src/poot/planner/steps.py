@@ -13,7 +13,7 @@ from typing import cast
 
 from poot.ir.graph import Eqn, Graph, Input, Slot, Var
 from poot.limits import DeviceLimits
-from poot.planner.request import Choice, Request
+from poot.planner.request import Choice, Layout, Request, Schedule
 
 ANCHORS = {"matmul": "matmul", "reduce": "reduce", "attention": "attention"}
 IN_PLACE = ("dynamic_update_slice", "scatter_update")
@@ -140,6 +140,13 @@ def regions_of(graph: Graph, can_update: Callable[[Eqn], bool]) -> list[Eqn]:
         else:
             out.append(_wrap(eqn))
     return out
+
+
+def choose_nothing(
+    body: Graph, anchor: str, updates: tuple[tuple[int, int], ...], limits: DeviceLimits
+) -> Choice:
+    """For the oracle, which runs eqns and needs no loops."""
+    return Choice(Schedule("oracle"), (Layout(),) * len(body.inputs))
 
 
 def updates_of(region: Eqn) -> tuple[tuple[int, int], ...]:

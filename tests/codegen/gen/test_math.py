@@ -10,7 +10,7 @@ import pytest
 
 from poot.codegen.gen import math as kmath
 from poot.codegen.kir.build import KernelBuilder, Val
-from tests.support.lockstep import lockstep
+from poot.codegen.kir.sim.run import simulate
 
 Fn = Callable[[KernelBuilder, Val], Val]
 
@@ -23,7 +23,7 @@ def run(fn: Fn, x: np.ndarray) -> np.ndarray:
     i = k.group_id(0)
     k.store("y", i, fn(k, k.load("x", i)))
     y = np.zeros(x.size, np.float32)
-    lockstep(k.kernel(), {"x": x.astype(np.float32), "y": y}, (x.size, 1, 1))
+    simulate(k.kernel(), {"x": x.astype(np.float32), "y": y}, (x.size, 1, 1))
     return y
 
 
@@ -77,11 +77,14 @@ def erf_over_x(z: float) -> float:
 
 QUARTER = (math.pi / 4) ** 2 * 1.001
 FITS = {
-    "EXP": (lambda r: series(lambda n: 1 / math.factorial(n + 2), r, 25), -0.35, 0.35, lambda r: r * r * math.exp(-r)),
+    "EXP": (lambda r: series(lambda n: 1 / math.factorial(n + 2), r, 25), -0.35, 0.35,
+            lambda r: r * r * math.exp(-r)),
     "LOG": (lambda f: series(lambda n: (-1) ** n / (n + 3), f, 400), -0.2930, 0.4143,
             lambda f: abs(f) ** 3 / abs(math.log1p(f))),
-    "SIN": (lambda z: series(lambda n: (-1) ** (n + 1) / math.factorial(2 * n + 3), z, 20), 0, QUARTER, lambda z: z),
-    "COS": (lambda z: series(lambda n: (-1) ** n / math.factorial(2 * n + 4), z, 20), 0, QUARTER, lambda z: z * z),
+    "SIN": (lambda z: series(lambda n: (-1) ** (n + 1) / math.factorial(2 * n + 3), z, 20), 0,
+            QUARTER, lambda z: z),
+    "COS": (lambda z: series(lambda n: (-1) ** n / math.factorial(2 * n + 4), z, 20), 0, QUARTER,
+            lambda z: z * z),
     "TANH": (tanh_tail, 0, 0.625**2, lambda z: z),
     "ERF": (erf_over_x, 0, 0.85, lambda z: 1 / erf_over_x(z)),
     "ERFC": (lambda x: -math.log(math.erfc(x)), 0.9, 4.0, math.erfc),
@@ -126,7 +129,7 @@ def spread(lo: float, hi: float, n: int = 20000) -> np.ndarray:
 
 
 @pytest.mark.parametrize(
-    ("fn", "want", "lo", "hi", "bound"),
+    "fn, want, lo, hi, bound",
     [
         (kmath.exp, np.exp, -87, 88.7, 2.0),
         (kmath.exp, np.exp, -1, 1, 2.0),
@@ -180,7 +183,7 @@ EDGES = np.array(
 
 
 @pytest.mark.parametrize(
-    ("fn", "want"),
+    "fn, want",
     [
         (kmath.exp, np.exp),
         (kmath.log, np.log),
@@ -217,7 +220,7 @@ def run_pair(
     i = k.group_id(0)
     k.store("y", i, fn(k, k.load("a", i), k.load("b", i)))
     y = np.zeros_like(a)
-    lockstep(k.kernel(), {"a": a, "b": b, "y": y}, (a.size, 1, 1))
+    simulate(k.kernel(), {"a": a, "b": b, "y": y}, (a.size, 1, 1))
     return y
 
 

@@ -38,8 +38,6 @@ from poot.limits import DeviceLimits
 CHUNK_NBYTES = 32 << 20
 # Runs that may be in flight before one waits: wgpu keeps memory for each.
 IN_FLIGHT = 16
-# Spaces that no launch writes; their bindings may be read-only.
-CONSTANT_SPACES = ("weights", "consts")
 
 
 @contextmanager
@@ -87,41 +85,31 @@ class Ready:
 
 
 class Loaded:
-    """Shader modules in the order of their codes; a pipeline for each pattern of access."""
+    """Kernels made ready, in the order of their codes.
+
+    Every buffer is bound read-write, the weights too: a module has one access for a binding, and
+    wgpu takes no buffer that one dispatch binds both ways."""
 
     def __init__(self, gpu: Gpu, codes: Sequence[Code]) -> None:
         self.kernels = tuple(c.kernel for c in codes)
-        self._gpu = gpu
-        self._modules = [self._module(code) for code in codes]
-        self._ready: dict[tuple[int, tuple[bool, ...]], Ready] = {}
+        self.ready = tuple(_ready(gpu, code) for code in codes)
 
-    def _module(self, code: Code) -> object:
-        device: Any = self._gpu.device
-        with translated(f"wgpu refuses kernel {code.name}", LaunchError):
-            return device.create_shader_module(label=code.name, code=code.binary)
 
-    def ready(self, kernel: int, read_only: tuple[bool, ...]) -> Ready:
-        key = (kernel, read_only)
-        if key not in self._ready:
-            self._ready[key] = self._make(kernel, read_only)
-        return self._ready[key]
-
-    def _make(self, index: int, read_only: tuple[bool, ...]) -> Ready:
-        kernel, device = self.kernels[index], self._gpu.device
-        gpu: Any = device
-        kinds = ["read-only-storage" if only else "storage" for only in read_only]
-        kinds += ["uniform"] if kernel.imms else []
-        entries = [
-            {"binding": at, "visibility": wgpu.ShaderStage.COMPUTE, "buffer": {"type": kind}}
-            for at, kind in enumerate(kinds)
-        ]
-        with translated(f"wgpu refuses kernel {kernel.name}", LaunchError):
-            layout = gpu.create_bind_group_layout(entries=entries)
-            pipeline = gpu.create_compute_pipeline(
-                layout=gpu.create_pipeline_layout(bind_group_layouts=[layout]),
-                compute={"module": self._modules[index], "entry_point": "main"},
-            )
-        return Ready(pipeline, layout)
+def _ready(gpu: Gpu, code: Code) -> Ready:
+    device: Any = gpu.device
+    kinds = ["storage"] * len(code.kernel.params) + ["uniform"] * bool(code.kernel.imms)
+    entries = [
+        {"binding": at, "visibility": wgpu.ShaderStage.COMPUTE, "buffer": {"type": kind}}
+        for at, kind in enumerate(kinds)
+    ]
+    with translated(f"wgpu refuses kernel {code.name}", LaunchError):
+        module = device.create_shader_module(label=code.name, code=code.binary)
+        layout = device.create_bind_group_layout(entries=entries)
+        pipeline = device.create_compute_pipeline(
+            layout=device.create_pipeline_layout(bind_group_layouts=[layout]),
+            compute={"module": module, "entry_point": "main"},
+        )
+    return Ready(pipeline, layout)
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,7 +296,7 @@ class WgpuDevice:
         return emit(kernel, self.limits)
 
     def load(self, codes: Sequence[Code]) -> Loaded:
-        """Shader modules. Raises LaunchError naming the kernel that naga or the device refused."""
+        """Pipelines. Raises LaunchError naming the kernel that naga or the device refused."""
         for code in codes:
             if code.target != "spirv":
                 raise LaunchError(f"kernel {code.name} is for {code.target}: wgpu takes spirv")
@@ -318,10 +306,7 @@ class WgpuDevice:
                     f"{self.limits.name} has {self.limits.subgroup}"
                 )
         with self.calling("loading kernels"):
-            loaded = Loaded(self.gpu, codes)
-            for at, kernel in enumerate(loaded.kernels):
-                loaded.ready(at, (False,) * len(kernel.params))
-            return loaded
+            return Loaded(self.gpu, codes)
 
     def prepare(
         self, loaded: object, launches: Sequence[Launch], buffers: dict[str, Buffer]
@@ -347,7 +332,7 @@ class WgpuDevice:
     def _bind(self, loaded: Loaded, launch: Launch, own: dict[str, WgpuBuffer],
               block: tuple[WgpuBuffer | None, int]) -> Dispatch:  # fmt: skip
         kernel = loaded.kernels[launch.kernel]
-        ready = loaded.ready(launch.kernel, read_only(kernel, launch))
+        ready = loaded.ready[launch.kernel]
         rows = [self._resource(own[r.space], r.offset, self._size(r, own)) for r in launch.buffers]
         if block[0] is not None and kernel.imms:
             rows.append(self._resource(block[0], block[1], padded(4 * len(kernel.imms))))
@@ -429,18 +414,3 @@ class WgpuDevice:
         with self.gpu.lock:
             for buffer in list(self._buffers):
                 buffer.free()
-
-
-def read_only(kernel: Kernel, launch: Launch) -> tuple[bool, ...]:
-    """Which bindings are read-only: those of a constant space that the launch doesn't write.
-
-    The arena's are all read-write, since one buffer can't be bound both ways in a dispatch."""
-    written = {
-        ref.space
-        for param, ref in zip(kernel.params, launch.buffers, strict=True)
-        if param.access != "r"
-    }
-    return tuple(
-        ref.space.partition(".")[0] in CONSTANT_SPACES and ref.space not in written
-        for ref in launch.buffers
-    )

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from poot.codegen.gen.grid import each_group
 from poot.codegen.gen.index import Index
 from poot.codegen.gen.job import Job, open_job
-from poot.codegen.gen.lowered import Lowered
+from poot.codegen.gen.lowered import KernelCall, Lowered
 from poot.codegen.gen.sinks import Sink, open_sinks
 from poot.codegen.gen.word_updates import store_update_word, update_words
-from poot.codegen.kir.build import Val
+from poot.codegen.kir.build import BOOL, Val
 from poot.limits import DeviceLimits
 from poot.planner.request import Request
 
@@ -56,13 +56,14 @@ def _store_plain(job: Job, section: Section, item: Index) -> None:
             at = item * section.unit + first
             values: list[Val] = []
             for i in range(per):
-                element = at + i if whole else ix.clamp(ix.value(at + i), type.elems)
+                element = ix.bounded(at + i, type.elems)
                 values.append(job.pull.value(sink.source, ix.split(element, type.shape)))
             word, _ = ix.divmod(at, per)
-            if whole or first == 0:
+            is_there = k.lit(True, BOOL) if whole else ix.below(at, type.elems)
+            if is_there.literal is True:
                 sink.memory.store_word(word, values)
-            else:
-                with k.if_(ix.value(at) < type.elems):
+            elif is_there.literal is None:
+                with k.if_(is_there):
                     sink.memory.store_word(word, values)
 
 
@@ -77,23 +78,27 @@ def _store_section(job: Job, section: Section, item: Index) -> None:
         store_update_word(job, sink, item)
 
 
-def lower_elementwise(request: Request, limits: DeviceLimits) -> Lowered:
-    """Every output's elements, in one launch."""
-    threads, per = request.schedule.get("threads"), request.schedule.get("per")
-    job = open_job(request, limits, "elementwise", threads)
+def store_items(job: Job, sinks: list[Sink], per: int) -> KernelCall:
+    """The launch that stores every element of every sink, `per` items a lane."""
     k = job.k
-    job.bind_inputs(skip=(i for _, i in request.updates))
-    sections = _sections(open_sinks(job))
+    sections = _sections(sinks)
     items = max((s.count for s in sections), default=1)
-    groups = -(-items // (threads * per))
-    with each_group(k, groups, limits) as group:
-        base = group * (threads * per) + k.lane()
+    groups = -(-items // (k.threads * per))
+    with each_group(k, groups, job.limits) as group:
+        base = group * (k.threads * per) + k.lane()
         for j in range(per):
-            item = base + j * threads
+            item = base + j * k.threads
             for section in sections:
-                if groups * threads * per == section.count:
+                if groups * k.threads * per == section.count:
                     _store_section(job, section, job.indexer.atom(item, section.count))
                 else:
                     with k.if_(item < section.count):
                         _store_section(job, section, job.indexer.atom(item, section.count))
-    return Lowered((job.call(groups),))
+    return job.call(groups)
+
+
+def lower_elementwise(request: Request, limits: DeviceLimits) -> Lowered:
+    """Every output's elements, in one launch."""
+    job = open_job(request, limits, "elementwise", request.schedule.get("threads"))
+    job.bind_inputs(skip=(i for _, i in request.updates))
+    return Lowered((store_items(job, open_sinks(job), request.schedule.get("per")),))

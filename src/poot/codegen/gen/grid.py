@@ -20,7 +20,8 @@ def fold_grid(groups: int, limits: DeviceLimits) -> Grid:
     rows = -(-groups // most_x)
     if rows > most_y:
         raise GridLimit(
-            f"a launch of {groups} workgroups fits no grid of {most_x} x {most_y} on {limits.name}; use smaller batches"
+            f"a launch of {groups} workgroups fits no grid of {most_x} x {most_y} on "
+            f"{limits.name}; use smaller batches"
         )
     return -(-groups // rows), rows, 1
 

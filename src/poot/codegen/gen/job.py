@@ -1,8 +1,9 @@
-"""A request in the making: its kernel, its parameters, and what asks for elements and stores them."""
+"""A request in the making: its kernel, its parameters, and what asks for its elements."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from poot.codegen.gen.grid import Grid, fold_grid
@@ -11,7 +12,7 @@ from poot.codegen.gen.lowered import KernelCall
 from poot.codegen.gen.memory import Memory, cell_of
 from poot.codegen.gen.numbers import Numbers, natives
 from poot.codegen.gen.pull import Pull
-from poot.codegen.kir.build import KernelBuilder
+from poot.codegen.kir.build import KernelBuilder, Val
 from poot.errors import CapabilityError
 from poot.ir.graph import Eqn, Graph, TensorType, Var
 from poot.limits import DeviceLimits
@@ -52,9 +53,12 @@ class Job:
         self.args.append(arg)
         return Memory(self.k, self.numbers, self.indexer, name, cell, type.elems)
 
-    def bind_inputs(self, skip: Iterable[int] = (), vector: int = 1) -> None:
-        """A parameter for each input that the body reads, but those in `skip` (positions)."""
-        used = used_vars(self.request.body)
+    def bind_inputs(
+        self, skip: Iterable[int] = (), vector: int = 1, only: set[int] | None = None
+    ) -> None:
+        """A parameter for each input that the body reads, but those in `skip` (positions); with
+        `only`, for those of these var ids."""
+        used = used_vars(self.request.body) if only is None else only
         left_out = set(skip)
         for n, i in enumerate(self.request.body.inputs):
             if n in left_out or i.var.id not in used:
@@ -64,6 +68,15 @@ class Job:
                 memory = self.memory(f"in{n}", i.var.type, "r", ("in", n))
                 memory.vector = vector
                 self.pull.bind(i.var, memory)
+
+    @contextmanager
+    def when(self, cond: Val) -> Generator[None]:
+        """Runs the body where cond; without a branch where it is known to hold."""
+        if cond.literal is True:
+            yield
+        else:
+            with self.k.if_(cond):
+                yield
 
     def call(self, groups: int) -> KernelCall:
         """The finished launch."""
@@ -82,5 +95,6 @@ def open_job(request: Request, limits: DeviceLimits, name: str, threads: int) ->
 def _need_addressable(type: TensorType) -> None:
     if type.elems >= 1 << 31:
         raise CapabilityError(
-            f"an operand {type} has {type.elems} elements, and kernels count elements in 31 bits; split it"
+            f"an operand {type} has {type.elems} elements, and kernels count elements in "
+            "31 bits; split it"
         )

@@ -9,6 +9,8 @@ compilers assume that there are none.
 
 from __future__ import annotations
 
+import itertools
+
 from poot.codegen.kir.build import F32, I32, U32, KernelBuilder, Val
 
 INF = float("inf")
@@ -105,13 +107,19 @@ def power_of_two(k: KernelBuilder, n: Val) -> Val:
     return k.bitcast((n + 127) << 23, F32)
 
 
+def _again(k: KernelBuilder, whole: Val) -> Val:
+    """The same small whole number in a register of its own. A driver that reassociates (Mesa's
+    does) would make one product of whole * a + whole * b, and lose what the two parts hold."""
+    return k.bitcast(bits(k, whole) & 0xFFFF0000, F32)
+
+
 def exp(k: KernelBuilder, x: Val) -> Val:
     """e to the x: exactly 0 at -inf (and below -104), +inf past 88.73, NaN at NaN."""
     is_nan = k.op("isnan", x)
     clamped = k.op("min", k.op("max", k.select(is_nan, k.lit(0.0), x), -105.0), 89.0)
     whole = k.op("rint", clamped * LOG2_E)
     r = k.fma(whole, -LN2_HIGH, clamped)
-    r = k.fma(whole, -LN2_LOW, r)
+    r = k.fma(_again(k, whole), -LN2_LOW, r)
     p = k.fma(polynomial(k, r, EXP) * r, r, r) + 1.0
     n = k.cast(whole, "i32")
     half = n >> 1
@@ -127,7 +135,7 @@ def log(k: KernelBuilder, x: Val) -> Val:
     f = k.bitcast(word - (exponent << 23), F32) - 1.0
     e = k.cast(exponent - k.select(is_tiny, k.lit(25, I32), k.lit(0, I32)), "f32")
     z = f * f
-    tail = k.fma(f * z, polynomial(k, f, LOG), e * LN2_LOW)
+    tail = k.fma(f * z, polynomial(k, f, LOG), _again(k, e) * LN2_LOW)
     value = k.fma(e, LN2_HIGH, f + k.fma(z, -0.5, tail))
     value = k.select(bits(k, x).eq(INF_BITS), x, value)
     value = k.select(x.eq(0.0), k.lit(-INF), value)
@@ -152,8 +160,7 @@ def _quadrant(k: KernelBuilder, x: Val) -> tuple[Val, Val]:
     is_shifted = shift.ne(0)
     back = k.select(is_shifted, k.lit(32, U32) - shift, k.lit(0, U32))
     window = [
-        k.select(is_shifted, (a << shift) | (b >> back), a)
-        for a, b in zip(words, words[1:], strict=False)
+        k.select(is_shifted, (a << shift) | (b >> back), a) for a, b in itertools.pairwise(words)
     ]
     middle = mantissa * window[1] + k.op("mulhi", mantissa, window[2])
     carry = k.cast(middle < k.op("mulhi", mantissa, window[2]), "u32")

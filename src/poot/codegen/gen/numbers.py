@@ -76,7 +76,7 @@ class Numbers:
         return k.select(bad, nan(k), near)
 
     def to_bits(self, x: Val, dtype: str) -> Val:
-        """The dtype's bits, in the low end of a u32, of a register that holds one of its numbers."""
+        """The dtype's bits, in the low end of a u32, of one of its numbers."""
         k = self.k
         if dtype in ("i8", "u8"):
             return k.bitcast(x, U32) & 0xFF

@@ -9,6 +9,7 @@ from poot.codegen.gen import math
 from poot.codegen.gen.index import Coords, Index
 from poot.codegen.gen.pull import Pull, Steps, pull_row, stretched
 from poot.codegen.kir.build import KernelBuilder, Val
+from poot.ir.attrs import bool_attr, int_attr
 from poot.ir.dtypes import is_float
 from poot.ir.graph import Eqn
 
@@ -146,9 +147,7 @@ def bitcast(p: Pull, eqn: Eqn, n: int, coords: Coords) -> Steps:
 @pull_row("index_guard")
 def index_guard(p: Pull, eqn: Eqn, n: int, coords: Coords) -> Steps:
     x = yield eqn.ins[0], coords
-    lo, hi = eqn.attr("lo"), eqn.attr("hi")
-    assert isinstance(lo, int)
-    assert isinstance(hi, int)
+    lo, hi = int_attr(eqn, "lo"), int_attr(eqn, "hi")
     if n == 1:
         return (x >= lo) & (x < hi)
     return p.k.op("min", p.k.op("max", x, lo), hi - 1)
@@ -165,7 +164,7 @@ def rope(p: Pull, eqn: Eqn, n: int, coords: Coords) -> Steps:
     if half == 0 or is_turned.literal is False:
         return own
     bounded = at if at.high < 2 * half else ix.clamp(ix.value(at), 2 * half)
-    if eqn.attr("interleaved"):
+    if bool_attr(eqn, "interleaved"):
         pair, side = ix.divmod(bounded, 2)
         is_first = ix.below(side, 1)
         partner = _either(p, is_first, bounded + 1, bounded + -1, 2 * half)

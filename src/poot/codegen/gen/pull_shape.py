@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import cast
-
 import numpy as np
 
 from poot.codegen.gen.index import Coords, Index
@@ -11,13 +9,9 @@ from poot.codegen.gen.math import nan
 from poot.codegen.gen.numbers import held
 from poot.codegen.gen.pull import Pull, Steps, pull_row, stretched
 from poot.codegen.kir.build import U32, Val
+from poot.ir.attrs import int_attr, ints_attr, number_attr
 from poot.ir.dtypes import DTYPES, is_float
 from poot.ir.graph import Eqn, Var
-
-
-def _ints(value: object) -> tuple[int, ...]:
-    assert isinstance(value, tuple), value
-    return cast(tuple[int, ...], value)  # an op table's rule has checked the attribute
 
 
 @pull_row("reshape")
@@ -35,7 +29,7 @@ def broadcast(p: Pull, eqn: Eqn, n: int, coords: Coords) -> Steps:
 
 @pull_row("transpose")
 def transpose(p: Pull, eqn: Eqn, n: int, coords: Coords) -> Steps:
-    perm = _ints(eqn.attr("perm"))
+    perm = ints_attr(eqn, "perm")
     own = [coords[0]] * len(perm) if perm else []
     for axis, source in enumerate(perm):
         own[source] = coords[axis]
@@ -45,7 +39,7 @@ def transpose(p: Pull, eqn: Eqn, n: int, coords: Coords) -> Steps:
 
 @pull_row("slice")
 def slice_(p: Pull, eqn: Eqn, n: int, coords: Coords) -> Steps:
-    start, step = _ints(eqn.attr("start")), _ints(eqn.attr("step"))
+    start, step = ints_attr(eqn, "start"), ints_attr(eqn, "step")
     own = tuple(c * s + a for c, a, s in zip(coords, start, step, strict=True))
     value = yield eqn.ins[0], own
     return value
@@ -53,9 +47,8 @@ def slice_(p: Pull, eqn: Eqn, n: int, coords: Coords) -> Steps:
 
 @pull_row("concat")
 def concat(p: Pull, eqn: Eqn, n: int, coords: Coords) -> Steps:
-    """The operand that holds the index; where that is data, each at a clamped index, then selects."""
-    axis = eqn.attr("axis")
-    assert isinstance(axis, int)
+    """The operand that holds the index; where that is data, each at a clamped index."""
+    axis = int_attr(eqn, "axis")
     at, offset = coords[axis], 0
     parts: list[tuple[Var, int]] = []
     for x in eqn.ins:
@@ -81,8 +74,7 @@ def concat(p: Pull, eqn: Eqn, n: int, coords: Coords) -> Steps:
 
 @pull_row("iota")
 def iota(p: Pull, eqn: Eqn, n: int, coords: Coords) -> Steps:
-    axis = eqn.attr("axis")
-    assert isinstance(axis, int)
+    axis = int_attr(eqn, "axis")
     at = p.indexer.value(coords[axis])
     yield from ()
     return p.k.bitcast(at, held(eqn.out.type.dtype))
@@ -90,11 +82,11 @@ def iota(p: Pull, eqn: Eqn, n: int, coords: Coords) -> Steps:
 
 @pull_row("const")
 def const(p: Pull, eqn: Eqn, n: int, coords: Coords) -> Steps:
-    dtype, value = eqn.out.type.dtype, eqn.attr("value")
-    assert isinstance(value, (int, float))
+    dtype, value = eqn.out.type.dtype, number_attr(eqn, "value")
     yield from ()
     if is_float(dtype):
-        exact = float(np.asarray(value, np.float32).astype(DTYPES[dtype].numpy))
+        with np.errstate(over="ignore"):  # what the dtype doesn't reach is infinite
+            exact = float(np.asarray(value, np.float32).astype(DTYPES[dtype].numpy))
         return nan(p.k) if exact != exact else p.k.lit(exact)
     return p.k.lit(bool(value) if dtype == "bool" else int(value), held(dtype))
 
@@ -102,8 +94,7 @@ def const(p: Pull, eqn: Eqn, n: int, coords: Coords) -> Steps:
 @pull_row("gather")
 def gather(p: Pull, eqn: Eqn, n: int, coords: Coords) -> Steps:
     x, index = eqn.ins
-    axis = eqn.attr("axis")
-    assert isinstance(axis, int)
+    axis = int_attr(eqn, "axis")
     rank = len(index.type.shape)
     found = yield index, coords[axis : axis + rank]
     row = p.indexer.clamp(found, x.type.shape[axis])
@@ -119,9 +110,7 @@ def start_coords(start: Var, coords: Coords) -> Coords:
 @pull_row("dynamic_slice")
 def dynamic_slice(p: Pull, eqn: Eqn, n: int, coords: Coords) -> Steps:
     x, start = eqn.ins
-    axis, size = eqn.attr("axis"), eqn.attr("size")
-    assert isinstance(axis, int)
-    assert isinstance(size, int)
+    axis, size = int_attr(eqn, "axis"), int_attr(eqn, "size")
     first = yield start, start_coords(start, coords)
     own = p.indexer.clamp(first, x.type.shape[axis] - size + 1) + coords[axis]
     value = yield x, (*coords[:axis], own, *coords[axis + 1 :])
@@ -133,8 +122,7 @@ def dynamic_update_slice(p: Pull, eqn: Eqn, n: int, coords: Coords) -> Steps:
     """The whole result, element by element, where it is not done in place."""
     k, ix = p.k, p.indexer
     x, update, start = eqn.ins
-    axis = eqn.attr("axis")
-    assert isinstance(axis, int)
+    axis = int_attr(eqn, "axis")
     size = update.type.shape[axis]
     old = yield x, coords
     if update.type.elems == 0:

@@ -11,7 +11,10 @@ from poot.codegen.gen.memory import Memory
 from poot.codegen.gen.pull_shape import start_coords
 from poot.codegen.kir.build import U32, Val
 from poot.errors import CapabilityError
-from poot.ir.graph import Eqn, Var
+from poot.ir.attrs import int_attr
+from poot.ir.graph import Eqn, TensorType, Var
+from poot.planner.request import Request
+from poot.planner.spills import new_part, spilled, wide_dtype
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +59,7 @@ class Sink:
 
 
 def update_axis(update: Eqn) -> int:
-    axis = update.attr("axis")
-    assert isinstance(axis, int)
-    return axis
+    return int_attr(update, "axis")
 
 
 def slice_start(job: Job, update: Eqn, coords: Coords) -> Index:
@@ -69,26 +70,46 @@ def slice_start(job: Job, update: Eqn, coords: Coords) -> Index:
     return job.indexer.clamp(found, x.type.shape[axis] - new.type.shape[axis] + 1)
 
 
-def open_sinks(job: Job) -> list[Sink]:
-    """A parameter and a sink for each output with elements to store."""
-    body, updates = job.request.body, dict(job.request.updates)
+def source_of(request: Request, n: int) -> Var:
+    """What is stored for output n: the output, or the new part of the update that makes it."""
+    return new_part(request.body, request.updates, n)
+
+
+def _update_of(request: Request, n: int) -> Eqn:
+    """The update eqn that makes output n in place. Raises CapabilityError where it is none."""
+    body, at = request.body, dict(request.updates)[n]
+    eqn, x = maker_of(body, body.outputs[n]), body.inputs[at].var
+    if eqn is None or eqn.op not in UPDATE_OPS or eqn.ins[0].id != x.id:
+        raise CapabilityError(
+            f"output {n} is said to update input {at} in place, and no update makes it so"
+        )
+    if sum(v.id == x.id for e in body.eqns for v in e.ins) > 1:
+        raise CapabilityError(
+            f"{eqn.op} in place over an input that its own step reads; copy it first", eqn.loc
+        )
+    return eqn
+
+
+def open_sinks(
+    job: Job, only: tuple[int, ...] | None = None, *, packed: bool = False
+) -> list[Sink]:
+    """A parameter and a sink for each output with elements to store (with `only`, for those). A
+    spilled output goes to its scratch, unless `packed`."""
+    request = job.request
+    body, updates = request.body, dict(request.updates)
+    wide = spilled(body, request.anchor, request.updates, job.limits)
     sinks: list[Sink] = []
     for n, out in enumerate(body.outputs):
-        if n not in updates:
-            if out.type.elems:
-                sinks.append(Sink(out, job.memory(f"out{n}", out.type, "w", ("out", n))))
+        source = source_of(request, n)
+        if (only is not None and n not in only) or source.type.elems == 0:
             continue
-        eqn = maker_of(body, out)
-        x = body.inputs[updates[n]].var
-        if eqn is None or eqn.op not in UPDATE_OPS or eqn.ins[0].id != x.id:
-            raise CapabilityError(
-                f"output {n} is said to update input {updates[n]} in place, and no update makes it so"
-            )
-        if sum(v.id == x.id for e in body.eqns for v in e.ins) > 1:
-            raise CapabilityError(
-                f"{eqn.op} in place over an input that its own step reads; copy it first", eqn.loc
-            )
-        if eqn.ins[1].type.elems:
-            memory = job.memory(f"out{n}", x.type, "rw", ("out", n))
-            sinks.append(Sink(eqn.ins[1], memory, eqn))
+        if n in wide and not packed:
+            type = TensorType(wide_dtype(source.type.dtype), source.type.shape)
+            memory = job.memory(f"wide{n}", type, "w", ("scratch", wide.index(n)))
+            sinks.append(Sink(source, memory))
+        elif n in updates:
+            memory = job.memory(f"out{n}", out.type, "rw", ("out", n))
+            sinks.append(Sink(source, memory, _update_of(request, n)))
+        else:
+            sinks.append(Sink(source, job.memory(f"out{n}", out.type, "w", ("out", n))))
     return sinks

@@ -174,6 +174,13 @@ class KernelBuilder:
         self._shared[name] = Shared(name, dtype, elems, align)
         return name
 
+    def need_shared(self, name: str, dtype: str, elems: int) -> str:
+        """A workgroup array of at least this size, declared now or grown."""
+        known = self._shared.get(name)
+        assert known is None or known.dtype == dtype, known
+        self._shared[name] = Shared(name, dtype, max(elems, known.elems if known else 0), 16)
+        return name
+
     def blob(
         self, name: str, dtype: str = "", box: tuple[int, ...] = (), swizzle: str | None = None
     ) -> str:

@@ -128,7 +128,7 @@ def declare_buffer(b: Body, param: Param, binding: int, uses: list[Access]) -> A
     block = m.fresh_type("OpTypeStruct", array)
     m.decorate(block, "Block")
     m.decorate_member(block, 0, "Offset", 0)
-    if param.access == "r":
+    if param.access == "r":  # on the member: naga, which would want a read-only layout, reads none
         m.decorate_member(block, 0, "NonWritable")
     if any(a.cache == "relaxed" for a in uses):
         m.decorate_member(block, 0, "Coherent")

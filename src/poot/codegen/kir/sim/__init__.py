@@ -4,5 +4,6 @@ from __future__ import annotations
 
 from poot.codegen.kir.sim.run import Stats, simulate
 from poot.codegen.kir.sim.sparse import SparseBuffer
+from poot.codegen.kir.sim.team import TensorMap
 
-__all__ = ["SparseBuffer", "Stats", "simulate"]
+__all__ = ["SparseBuffer", "Stats", "TensorMap", "simulate"]

@@ -116,7 +116,7 @@ class Space:
         self.check_written(wave, flat, ins)
         if self.tracker is not None:
             self.tracker.read(wave, *self.lanes_of(wave, flat), ins, ins.attr("cache") == "relaxed")
-        self.loads += wave.active() * count
+        self.loads += wave.active() * (flat.shape[0] if flat.ndim > 1 else 1)
         return self.get(flat)
 
     def store(self, wave: Wave, index: Value, value: Value, count: int, ins: Ins) -> None:
@@ -125,14 +125,12 @@ class Space:
         if self.tracker is not None:
             self.tracker.write(wave, at, who, ins, ins.attr("cache") == "relaxed")
         self.stores += at.size
-        if (value.ndim and value.shape[-1] != 1) or count > 1:
-            shape = (count, wave.lanes) if count > 1 else (wave.lanes,)
+        if flat.ndim > 1 or (value.ndim and value.shape[-1] != 1):
+            shape = (*flat.shape[:-1], wave.lanes)
             value = np.broadcast_to(value, shape)
-            value = (
-                value[np.broadcast_to(wave.mask, shape)]
-                if wave.mask is not None
-                else value.reshape(-1)
-            )
+            mask = wave.mask
+            chosen = value.reshape(-1) if mask is None else value[np.broadcast_to(mask, shape)]
+            value = chosen
         self.put(at, value)
         if self.written is not None:
             self.written[at] = True

@@ -10,11 +10,13 @@ import numpy.typing as npt
 
 from poot.codegen.kir.nodes import For, If, Ins, Kernel, Lit, Roles, Stmt, Ty, While
 from poot.codegen.kir.ops import KIR_OPS
+from poot.codegen.kir.sim.exact import WAVES, run_group
 from poot.codegen.kir.sim.memory import Space
 from poot.codegen.kir.sim.portable import VECTOR
 from poot.codegen.kir.sim.program import Program, compile_kernel
 from poot.codegen.kir.sim.races import GroupTracker, LaunchTracker
 from poot.codegen.kir.sim.sparse import SparseBuffer
+from poot.codegen.kir.sim.team import TensorMap
 from poot.codegen.kir.sim.values import NUMPY, constant
 from poot.codegen.kir.sim.wave import Coord, Place, Value, Wave
 from poot.errors import SimulationError
@@ -110,10 +112,12 @@ def _buffers(
     return spaces
 
 
-def shared_spaces(kernel: Kernel, groups: int) -> dict[str, Space]:
+def _shared_spaces(kernel: Kernel, groups: int) -> dict[str, Space]:
     """Fresh workgroup memory for groups that run together: nothing is written yet."""
     spaces: dict[str, Space] = {}
     for s in kernel.shared:
+        if s.dtype == "mbar":
+            continue
         total = s.elems * groups
         data = np.zeros(total, NUMPY[s.dtype])
         tracker = GroupTracker(s.name, total, groups * kernel.threads)
@@ -122,23 +126,73 @@ def shared_spaces(kernel: Kernel, groups: int) -> dict[str, Space]:
     return spaces
 
 
-def _run_vector(
-    program: Program,
-    batch: Sequence[Coord],
-    grid: Coord,
-    imms: dict[str, Value],
-    buffers: dict[str, Space],
-) -> dict[str, Space]:
+@dataclass(frozen=True, slots=True)
+class _Launch:
+    grid: Coord
+    width: int
+    imms: dict[str, Value]
+    buffers: dict[str, Space]
+    maps: dict[str, TensorMap]
+
+
+def _maps(
+    kernel: Kernel, given: Mapping[str, TensorMap], spaces: Mapping[str, Space]
+) -> dict[str, TensorMap]:
+    """The tensor map of each blob: as many extents and strides as its box has edges, over a buffer
+    of its dtype.
+    """
+    for blob in kernel.blobs:
+        found = given.get(blob.name)
+        if found is None or found.buffer not in spaces:
+            raise SimulationError(f"undefined: blob {blob.name} has no tensor map over a buffer")
+        ranks = {len(blob.box), len(found.dims), len(found.strides)}
+        if len(ranks) != 1 or spaces[found.buffer].dtype != blob.dtype or found.strides[0] != 1:
+            what = f"its box {blob.box} of {blob.dtype}, innermost stride 1: {found}"
+            raise SimulationError(f"undefined: the tensor map of {blob.name} has to fit {what}")
+    return dict(given)
+
+
+def _run_vector(program: Program, batch: Sequence[Coord], launch: _Launch) -> dict[str, Space]:
     kernel = program.kernel
     assert program.block.plain is not None, kernel.name
     lane = np.tile(np.arange(kernel.threads), len(batch))
     slot = np.repeat(np.arange(len(batch)), kernel.threads)
-    place = Place(tuple(batch), grid, lane, slot, kernel.threads, kernel.subgroup or kernel.threads)
-    shared = shared_spaces(kernel, len(batch))
-    wave = Wave(place, list(program.registers), {**buffers, **shared}, imms)
+    width = min(launch.width, kernel.threads)
+    place = Place(tuple(batch), launch.grid, lane, slot, kernel.threads, width)
+    shared = _shared_spaces(kernel, len(batch))
+    wave = Wave(place, list(program.registers), {**launch.buffers, **shared}, launch.imms)
     for step in program.block.plain:
         step(wave)
     return shared
+
+
+def _run_waves(
+    program: Program,
+    chosen: Sequence[Coord],
+    launch: _Launch,
+    totals: dict[str, list[int]],
+) -> None:
+    for group in chosen:
+        shared = run_group(
+            program, group, launch.grid, launch.width, launch.imms, launch.buffers, launch.maps
+        )
+        _count(totals, shared)
+
+
+def _count(totals: dict[str, list[int]], spaces: Mapping[str, Space]) -> None:
+    for name, space in spaces.items():
+        totals[name][0] += space.loads
+        totals[name][1] += space.stores
+
+
+def _run_vectors(
+    program: Program, chosen: Sequence[Coord], launch: _Launch, totals: dict[str, list[int]]
+) -> None:
+    kernel = program.kernel
+    room = max(1, _ELEMS // max(1, sum(s.elems for s in kernel.shared)))
+    batch = max(1, min(_LANES // kernel.threads, room))
+    for at in range(0, len(chosen), batch):
+        _count(totals, _run_vector(program, chosen[at : at + batch], launch))
 
 
 def simulate(
@@ -147,16 +201,24 @@ def simulate(
     grid: int | tuple[int, ...],
     groups: Iterable[Group] | None = None,
     imms: Sequence[int | float] = (),
+    subgroup: int | None = None,
     *,
+    blobs: Mapping[str, TensorMap] | None = None,
     uninitialised: Sequence[str] = (),
     buffer_races: bool = False,
+    in_waves: bool = False,
 ) -> Stats:
     """Runs the workgroups of a launch over the arrays, in place, and says what it read and wrote.
 
-    `groups` chooses some (numbers, x fastest, or coordinates); None runs all. `imms` are in the
-    kernel's order. Arrays are flat or not, contiguous, of the parameter's dtype (bool: numpy bool,
-    or u32 words). `uninitialised` names buffers whose contents nothing wrote; `buffer_races` also
-    looks for lanes that meet in a buffer. Raises SimulationError.
+    `groups` chooses some (numbers, x fastest, or coordinates), in that order; None runs all. `imms`
+    are in the kernel's order. Arrays are contiguous, of the parameter's dtype (bool: numpy bool, or
+    u32 words), and may be larger than the parameter. `subgroup` is the width where the kernel asks
+    for none. `blobs` says what is in the tensor maps. `uninitialised` names buffers whose contents
+    nothing wrote; `buffer_races` also looks for lanes that meet in a buffer.
+
+    A kernel without roles, asynchronous work and barriers of less than a group runs many groups at
+    once as one vector of lanes; others, and all with `in_waves`, run subgroup by subgroup. Raises
+    SimulationError.
     """
     edges = (grid,) if isinstance(grid, int) else grid
     x, y, z = (*edges, 1, 1, 1)[:3]
@@ -165,17 +227,14 @@ def simulate(
         raise SimulationError(f"undefined: {len(kernel.imms)} immediates, {len(imms)} given")
     words = {i.name: constant(Lit(v, Ty(i.dtype))) for i, v in zip(kernel.imms, imms, strict=True)}
     spaces = _buffers(kernel, buffers, uninitialised, buffer_races)
-    program = compile_kernel(kernel, VECTOR)
-    room = max(1, _ELEMS // max(1, sum(s.elems for s in kernel.shared)))
-    batch = max(1, min(_LANES // kernel.threads, room))
+    width = kernel.subgroup or subgroup or min(32, kernel.threads)
+    maps = _maps(kernel, blobs or {}, spaces)
+    launch = _Launch((x, y, z), width, words, spaces, maps)
     totals = {s.name: [0, 0] for s in (*kernel.params, *kernel.shared)}
+    as_vector = runs_as_vector(kernel) and not in_waves
+    program = compile_kernel(kernel, VECTOR if as_vector else WAVES)
     with np.errstate(all="ignore"):
-        for at in range(0, len(chosen), batch):
-            shared = _run_vector(program, chosen[at : at + batch], (x, y, z), words, spaces)
-            for name, space in shared.items():
-                totals[name][0] += space.loads
-                totals[name][1] += space.stores
-    for name, space in spaces.items():
-        totals[name] = [space.loads, space.stores]
+        (_run_vectors if as_vector else _run_waves)(program, chosen, launch, totals)
+    _count(totals, spaces)
     loads = {name: n for name, (n, _) in totals.items()}
     return Stats(loads, {name: n for name, (_, n) in totals.items()}, len(chosen))

@@ -67,6 +67,7 @@ class Wave:
         self.imms = imms
         self.regs = registers
         self.lanes = len(place.lane)
+        self.number = int(place.lane[0]) // place.width
         self.mask: Bools | None = None
         self.epoch: Ints = np.zeros((), np.int64)
         self.fenced_epoch: Ints = np.zeros((), np.int64)

@@ -1,0 +1,43 @@
+"""From a request to its launches: one generator a schedule."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from poot.codegen.gen import pull_math, pull_shape
+from poot.codegen.gen.attention.split_kv import lower_split_kv
+from poot.codegen.gen.attention.streaming import lower_streaming
+from poot.codegen.gen.elementwise import lower_elementwise
+from poot.codegen.gen.lowered import Lowered
+from poot.codegen.gen.matmul.direct import lower_gemv
+from poot.codegen.gen.matmul.tiled import lower_gemm
+from poot.codegen.gen.rank import lower_argmax, lower_topk
+from poot.codegen.gen.reduce import lower_reduce
+from poot.errors import CapabilityError
+from poot.limits import DeviceLimits
+from poot.planner.request import Request
+
+# The modules whose import fills the table of pull rows.
+PULL_MODULES = (pull_math, pull_shape)
+
+SCHEDULES: dict[str, Callable[[Request, DeviceLimits], Lowered]] = {
+    "argmax": lower_argmax,
+    "elementwise": lower_elementwise,
+    "gemm": lower_gemm,
+    "gemv": lower_gemv,
+    "reduce": lower_reduce,
+    "streaming": lower_streaming,
+    "split_kv": lower_split_kv,
+    "topk": lower_topk,
+}
+
+
+def lower(request: Request, limits: DeviceLimits) -> Lowered:
+    """The kernels of a request, by its schedule. Raises GridLimit and CapabilityError."""
+    row = SCHEDULES.get(request.schedule.name)
+    if row is None:
+        raise CapabilityError(
+            f"no generator writes the schedule {request.schedule.name!r}; "
+            f"schedules: {', '.join(sorted(SCHEDULES))}"
+        )
+    return row(request, limits)

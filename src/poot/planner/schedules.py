@@ -1,0 +1,167 @@
+"""Chooses each step's schedule: the loops a generator will write, their numbers, and why.
+
+One function an anchor, found by target in a table (a target without a row of its own takes the
+portable one). A choice depends on the body's shapes and the device's limits alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from poot.errors import AttentionLds, CapabilityError
+from poot.ir.attrs import int_attr, ints_attr
+from poot.ir.graph import Eqn, Graph
+from poot.limits import DeviceLimits
+from poot.planner.request import Choice, Layout, Schedule, Scratch
+from poot.planner.powers import power_of_two_below
+from poot.planner.products import choose_matmul
+from poot.planner.spills import new_part, spill_scratch
+
+Updates = tuple[tuple[int, int], ...]
+Row = Callable[[Graph, Updates, DeviceLimits], tuple[Schedule, str]]
+
+ELEMENTWISE_THREADS = 64
+REDUCE_LANES = 64
+# A row this short is folded by one lane.
+SHORT_ROW = 8
+LONG_ROW = 8192
+
+
+def _one(body: Graph, op: str) -> Eqn:
+    found = [e for e in body.eqns if e.op == op]
+    if not found:
+        raise CapabilityError(f"a step anchored by {op} has none")
+    return found[0]
+
+
+def choose_elementwise(body: Graph, updates: Updates, limits: DeviceLimits) -> tuple[Schedule, str]:
+    """A few elements a lane; four where that still leaves groups for every compute unit."""
+    ranks = [e for e in body.eqns if e.op in ("topk", "argmax")]
+    if ranks:
+        return _choose_rank(ranks[0], limits)
+    threads = min(ELEMENTWISE_THREADS, power_of_two_below(limits.threads))
+    elems = max(
+        (new_part(body, updates, n).type.elems for n in range(len(body.outputs))), default=1
+    )
+    per = 4 if elems >= 4 * threads * limits.compute_units * 4 else 1
+    return Schedule("elementwise", (("per", per), ("threads", threads))), f"{elems} elements"
+
+
+def _choose_rank(eqn: Eqn, limits: DeviceLimits) -> tuple[Schedule, str]:
+    shape = eqn.ins[0].type.shape
+    axis = int_attr(eqn, "axis") if eqn.op == "argmax" else len(shape) - 1
+    lanes = _lanes_for(shape[axis], limits)
+    reason = f"{lanes} lanes a row of {shape[axis]}"
+    return Schedule(eqn.op, (("lanes", lanes), ("threads", lanes))), reason
+
+
+def _lanes_for(cols: int, limits: DeviceLimits) -> int:
+    most = 256 if cols >= LONG_ROW else REDUCE_LANES
+    return power_of_two_below(max(1, min(most, limits.threads, cols)))
+
+
+def choose_reduce(body: Graph, updates: Updates, limits: DeviceLimits) -> tuple[Schedule, str]:
+    """Lanes share a long row; a short one, or columns apart in memory with rows to spare, has one
+    lane."""
+    reduce = _one(body, "reduce")
+    shape, axes = reduce.ins[0].type.shape, ints_attr(reduce, "axis")
+    cols = math.prod(shape[a] for a in axes)
+    rows = math.prod(shape) // cols if cols else math.prod(reduce.out.type.shape)
+    is_trailing = list(axes) == list(range(len(shape) - len(axes), len(shape)))
+    threads = min(REDUCE_LANES, power_of_two_below(limits.threads))
+    enough = threads * limits.compute_units
+    lanes = _lanes_for(max(cols, 1), limits)
+    if cols <= SHORT_ROW or (not is_trailing and rows >= enough):
+        lanes = 1
+    schedule = Schedule("reduce", (("lanes", lanes), ("threads", max(lanes, threads))))
+    return schedule, f"{rows} rows of {cols}, {lanes} lanes a row"
+
+
+STREAMING_LANES = 64
+
+
+def streaming_lanes(dv: int, limits: DeviceLimits) -> int:
+    """The widest power of two, at most 64, of lanes whose states (dv + 2 floats each) fit the
+    workgroup memory. Raises AttentionLds where one lane's does not."""
+    one = (dv + 2) * 4
+    if one > limits.workgroup_nbytes:
+        raise AttentionLds(
+            f"attention with values {dv} wide needs {one} bytes of workgroup memory for one lane, "
+            f"and {limits.name} has {limits.workgroup_nbytes}; split the value's width"
+        )
+    most = min(STREAMING_LANES, limits.threads, limits.workgroup_nbytes // one)
+    return power_of_two_below(most)
+
+
+def choose_attention(body: Graph, updates: Updates, limits: DeviceLimits) -> tuple[Schedule, str]:
+    """The seed's schedules: a group of lanes for each query row; for a decode of few rows, one for
+    each of several chunks of its keys."""
+    eqn = _one(body, "attention")
+    width, value_width = eqn.ins[0].type.shape[-1], eqn.outs[0].type.shape[-1]
+    lanes = streaming_lanes(value_width, limits)
+    nbytes = (lanes * (value_width + 2) + width) * 4
+    stage_q = int(nbytes <= limits.workgroup_nbytes)
+    numbers = (("lanes", lanes), ("stage_q", stage_q))
+    splits, reason = kv_splits(eqn, limits)
+    if splits == 1:
+        return Schedule("streaming", numbers), f"{lanes} lanes a query row; {reason}"
+    schedule = Schedule("split_kv", (*numbers, ("splits", splits)))
+    return schedule, f"{lanes} lanes a query row; {reason}"
+
+
+MOST_SPLITS = 16
+LEAST_CHUNK = 128
+
+
+def kv_splits(eqn: Eqn, limits: DeviceLimits) -> tuple[int, str]:
+    """Into how many chunks a decode's keys are cut, and why: only one query row a head, only where
+    rows don't fill the compute units, at most 16, of 128 keys or more, and only where the partial
+    states fit a buffer and the launch the grid."""
+    batch, heads, rows, _ = eqn.ins[0].type.shape
+    names = eqn.attr("operands")
+    assert isinstance(names, tuple)
+    read = eqn.ins[names.index("read")] if "read" in names else None
+    keys = read.type.shape[1] if read is not None else eqn.ins[1].type.shape[2]
+    if rows != 1:
+        return 1, "several query rows"
+    groups = batch * heads
+    if groups >= limits.compute_units:
+        return 1, f"{groups} rows fill {limits.compute_units} compute units"
+    splits = min(MOST_SPLITS, -(-limits.compute_units // groups), keys // LEAST_CHUNK)
+    if splits < 2:
+        return 1, f"{keys} keys are too few to split"
+    nbytes = split_scratch(eqn, splits).elems * 4
+    if nbytes > min(limits.buffer_nbytes, limits.binding_nbytes):
+        return 1, f"partial states of {nbytes} bytes pass the largest buffer"
+    if groups * splits > limits.grid[0] * limits.grid[1]:
+        return 1, f"{groups * splits} groups pass the grid"
+    return splits, f"{splits} splits of {keys} keys for {groups} rows"
+
+
+def split_scratch(eqn: Eqn, splits: int) -> Scratch:
+    """Partial states: dv values, a maximum and a sum for each row and split."""
+    batch, heads, rows, width = eqn.outs[0].type.shape
+    return Scratch("f32", batch * heads * rows * splits * (width + 2))
+
+
+PORTABLE: dict[str, Row] = {
+    "none": choose_elementwise,
+    "reduce": choose_reduce,
+    "matmul": choose_matmul,
+    "attention": choose_attention,
+}
+# target -> anchor -> row, where a target has its own.
+TARGETS: dict[str, dict[str, Row]] = {}
+
+
+def choose(body: Graph, anchor: str, updates: Updates, limits: DeviceLimits) -> Choice:
+    """The schedule, layouts and scratch of a step. Raises AttentionLds, GridLimit,
+    CapabilityError."""
+    row = TARGETS.get(limits.target, {}).get(anchor) or PORTABLE[anchor]
+    schedule, reason = row(body, updates, limits)
+    scratch = spill_scratch(body, anchor, updates, limits)
+    if schedule.name == "split_kv":
+        splits = schedule.get("splits")
+        scratch = (*scratch, split_scratch(_one(body, "attention"), splits))
+    return Choice(schedule, (Layout(),) * len(body.inputs), scratch, reason)
