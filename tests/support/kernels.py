@@ -57,12 +57,16 @@ def run_kernel(
 
 
 def run_op(line: str, dtype: str, *args: np.ndarray, out: str = "", lanes: int = 1) -> np.ndarray:
-    """What `d = line` gives, elementwise over arrays, whose values are named a, b, c in it. `out` is the result's dtype,
-    where it is another; `lanes` elements go to each lane as a vector."""
+    """What `d = line` gives, elementwise over arrays, whose values are named a, b, c in it. `out`
+    is the result's dtype, where it is another; `lanes` elements go to each lane as a vector.
+    """
     names = "abc"[: len(args)]
     sizes = {x: a.size for x, a in zip(names, args, strict=True)}
     total = max(sizes.values())
-    kinds = {x: next(n for n, k in NUMPY.items() if k == a.dtype) for x, a in zip(names, args, strict=True)}
+    kinds = {
+        x: next(n for n, k in NUMPY.items() if k == a.dtype)
+        for x, a in zip(names, args, strict=True)
+    }
     head = [f"param p{x}: {kinds[x]}[{total}] r align=16" for x in names]
     result = out or dtype
     suffix = f"x{lanes}" if lanes > 1 else ""
@@ -70,7 +74,9 @@ def run_op(line: str, dtype: str, *args: np.ndarray, out: str = "", lanes: int =
     body = ["l: i32 = lane", f"i: i32 = mul l, {lanes}"]
     body += [f"{x}: {kinds[x]}{suffix} = load p{x}[i]" for x in names]
     body += [f"d: {result}{suffix} = {line}", "store po[i], d"]
-    given: dict[str, np.ndarray] = {f"p{x}": np.resize(a, total) for x, a in zip(names, args, strict=True)}
+    given: dict[str, np.ndarray] = {
+        f"p{x}": np.resize(a, total) for x, a in zip(names, args, strict=True)
+    }
     given["po"] = np.zeros(total, NUMPY[result])
     run_kernel("\n".join(body), "\n".join(head), given, threads=total // lanes)
     return given["po"]

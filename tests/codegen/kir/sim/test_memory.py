@@ -28,8 +28,14 @@ def buffers() -> dict[str, np.ndarray]:
     [
         ("l: i32 = lane\ni: i32 = add l, 1\nv: f32 = load x[i]", "64 elements, 1 at 64: lane 63"),
         ("l: i32 = lane\ni: i32 = sub l, 1\nv: f32 = load x[i]", "64 elements, 1 at -1: lane 0"),
-        ("l: i32 = lane\ni: i32 = add l, 1\nstore y[i], 0.0", "lane 63 of group (0, 0, 0), at `store"),
-        ("i: i32 = group_id axis=0\nk: i32 = add i, 64\nv: f32 = load x[k]", "64 elements, 1 at 64"),
+        (
+            "l: i32 = lane\ni: i32 = add l, 1\nstore y[i], 0.0",
+            "lane 63 of group (0, 0, 0), at `store",
+        ),
+        (
+            "i: i32 = group_id axis=0\nk: i32 = add i, 64\nv: f32 = load x[k]",
+            "64 elements, 1 at 64",
+        ),
         ("l: i32 = lane\ni: i32 = mul l, 4\nv: f32x4 = load x[i]", "64 elements, 4 at 64: lane 16"),
         ("l: i32 = lane\ni: i32 = add l, 1\nstore s[i], 0.0", "s has 64 elements, 1 at 64"),
     ],
@@ -114,7 +120,9 @@ def test_atomics_go_lane_by_lane(kind, want, in_waves):
     run_kernel(body, head, {"n": n, "o": o}, in_waves=in_waves, buffer_races=True)
     assert n[0] == want
     if kind == "add":
-        np.testing.assert_array_equal(np.sort(o), np.sort(5 + np.cumsum(np.arange(64)) - np.arange(64)))
+        np.testing.assert_array_equal(
+            np.sort(o), np.sort(5 + np.cumsum(np.arange(64)) - np.arange(64))
+        )
 
 
 def test_loads_and_stores_are_counted_by_the_active_lanes():

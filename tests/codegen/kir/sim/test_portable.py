@@ -67,7 +67,10 @@ def test_a_subgroup_can_be_64_lanes_wide():
 def test_every_lane_of_a_sum_gets_the_same_bits():
     x = np.random.default_rng(1).standard_normal(64).astype(np.float32)
     out = np.zeros(64, np.float32)
-    body = "l: i32 = lane\nv: f32 = load x[l]\nd: f32 = subgroup_reduce v kind=add width=32\nstore out[l], d"
+    body = (
+        "l: i32 = lane\nv: f32 = load x[l]\n"
+        "d: f32 = subgroup_reduce v kind=add width=32\nstore out[l], d"
+    )
     head = "param x: f32[64] r align=4\nparam out: f32[64] w align=4"
     run_kernel(body, head, {"x": x, "out": out}, width=32)
     assert len(set(out[:32])) == 1
@@ -84,7 +87,9 @@ def test_a_subgroup_of_which_a_part_arrives_is_refused(in_waves):
 
 
 def test_a_whole_subgroup_may_come_alone():
-    run_kernel("l: i32 = lane\nc: bool = lt l, 32\nif c {\nd: i32 = shuffle_xor l mask=1\n}", width=32)
+    run_kernel(
+        "l: i32 = lane\nc: bool = lt l, 32\nif c {\nd: i32 = shuffle_xor l mask=1\n}", width=32
+    )
 
 
 def test_a_shuffle_stays_in_the_subgroup():
@@ -110,9 +115,7 @@ def test_where_a_group_is_and_what_the_launch_gave(in_waves):
     body += "store out[6], e"
     out = np.zeros(7, np.int32)
     kernel = kernel_of(body, head, threads=1)
-    simulate(
-        kernel, {"out": out}, (4, 5, 6), [(1, 2, 3)], (-3, 7.5, 2**32 - 1), in_waves=in_waves
-    )
+    simulate(kernel, {"out": out}, (4, 5, 6), [(1, 2, 3)], (-3, 7.5, 2**32 - 1), in_waves=in_waves)
     np.testing.assert_array_equal(out, [1, 2, 3, 4, 5, 6, -3 + 7 - 1])
 
 

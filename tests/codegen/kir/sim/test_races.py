@@ -28,7 +28,8 @@ ORDERED = {
     "own elements": "store s[l], 1.0\nv: f32 = load s[l]\nstore s[l], v",
     "only readers": "store s[l], 1.0\nbarrier scope=group\nv: f32 = load s[0]\nw: f32 = load s[r]",
     "readers, a barrier, a writer": (
-        "store s[l], 1.0\nbarrier scope=group\nv: f32 = load s[r]\nbarrier scope=group\nstore s[l], v"
+        "store s[l], 1.0\nbarrier scope=group\nv: f32 = load s[r]\nbarrier scope=group\n"
+        "store s[l], v"
     ),
     "one lane writes, all read": (
         "c: bool = eq l, 0\nif c {\nstore s[0], 1.0\n}\nbarrier scope=group\nv: f32 = load s[0]"
@@ -80,7 +81,8 @@ RACES = {
 def test_lanes_that_meet_are_found(body, said, in_waves):
     with pytest.raises(SimulationError) as found:
         run(body, in_waves=in_waves)
-    # Wave by wave, a lane may come before the one it races with has written, or after it has gone on.
+    # Wave by wave, a lane may come before the one it races with has written, or after it has gone
+    # on.
     kinds = ("race", "uninitialised") if in_waves else ("race",)
     assert found.value.kind in kinds
     assert in_waves or said in str(found.value)
@@ -120,7 +122,9 @@ def test_lanes_that_meet_in_a_buffer_are_found_when_asked(body, said, in_waves):
 
 
 APART = {
-    "each group its own": "i: i32 = mul g, 64\na: i32 = add i, l\nstore x[a], 1.0\nv: f32 = load x[a]",
+    "each group its own": (
+        "i: i32 = mul g, 64\na: i32 = add i, l\nstore x[a], 1.0\nv: f32 = load x[a]"
+    ),
     "all read": "v: f32 = load x[l]\nw: f32 = load x[r]\nu: f32 = load x[0]",
     "a fence and a barrier": (
         "i: i32 = mul g, 64\na: i32 = add i, l\nb: i32 = add i, r\nstore x[a], 1.0\n"

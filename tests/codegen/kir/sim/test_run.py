@@ -51,7 +51,10 @@ def test_arrays_of_any_shape_are_written_in_place():
         (lambda b: b.pop("x"), r"buffers \['y'\] for parameters \['x', 'y'\]"),
         (lambda b: b.update(z=b["x"]), "for parameters"),
         (lambda b: b.update(x=b["x"][:15]), "x needs 16 elements and the array has 15"),
-        (lambda b: b.update(x=b["x"].astype(np.int32)), "x needs a contiguous f32 array, got int32"),
+        (
+            lambda b: b.update(x=b["x"].astype(np.int32)),
+            "x needs a contiguous f32 array, got int32",
+        ),
         (lambda b: b.update(x=np.zeros(32, np.float32)[::2]), "x needs a contiguous f32 array"),
     ],
 )
@@ -119,7 +122,10 @@ def test_four_subgroups_of_32_lanes_sum_a_row(in_waves):
 def test_the_gemm_micro_kernel_loads_scalars_of_a_and_vectors_of_b():
     kernel = parse(kernel_text("gemm_6x16"))
     rng = np.random.default_rng(0)
-    a, b = rng.standard_normal((12, 40)).astype(np.float32), rng.standard_normal((40, 32)).astype(np.float32)
+    a, b = (
+        rng.standard_normal((12, 40)).astype(np.float32),
+        rng.standard_normal((40, 32)).astype(np.float32),
+    )
     packed_a = np.ascontiguousarray(a.reshape(2, 6, 40).transpose(0, 2, 1))
     packed_b = np.ascontiguousarray(b.reshape(40, 2, 16).transpose(1, 0, 2))
     c = np.zeros((12, 32), np.float32)
@@ -131,11 +137,15 @@ def test_the_gemm_micro_kernel_loads_scalars_of_a_and_vectors_of_b():
     kinds = {i.attr("mem"): u.of(i.args[0]) for i in loop.body if getattr(i, "op", "") == "load"}
     assert kinds["a"].is_uniform
     assert kinds["b"].stride == 1
-    assert [u.of(s.dsts[0]).kind for s in loop.body if getattr(s, "op", "") == "fma"] == ["varying"] * 6
+    assert [u.of(s.dsts[0]).kind for s in loop.body if getattr(s, "op", "") == "fma"] == [
+        "varying"
+    ] * 6
 
 
 def test_many_groups_cost_little_more_than_one():
-    """The speed that CI counts on: a thousand groups of 64 lanes are a few vectors, not a thousand runs."""
+    """The speed that CI counts on: a thousand groups of 64 lanes are a few vectors, not a thousand
+    runs.
+    """
     text = kernel_of(COPY.replace("mul g, 4", "mul g, 64"), HEAD.replace("16", "65536"), 64)
     x, y = np.zeros(65536, np.float32), np.ones(65536, np.float32)
     start = time.perf_counter()

@@ -57,6 +57,9 @@ def test_groups_run_at_their_real_addresses(in_waves):
 
 def test_its_bounds_are_the_parameters():
     head = f"param x: f32[{HUGE}] r align=16"
-    body = f"i: i64 = set {HUGE - 10}:i64\nl: i32 = lane\nl64: i64 = cast l\nk: i64 = add i, l64\nv: f32 = load x[k]"
+    body = (
+        f"i: i64 = set {HUGE - 10}:i64\nl: i32 = lane\nl64: i64 = cast l\n"
+        f"k: i64 = add i, l64\nv: f32 = load x[k]"
+    )
     with pytest.raises(SimulationError, match="out-of-bounds"):
         simulate(kernel_of(body, head), {"x": SparseBuffer("f32", HUGE)}, 1)

@@ -220,3 +220,4 @@ def test_integer_literals_are_words():
     assert constant(Lit(0xFFFFFFFF, Ty("u32"))) == np.uint32(0xFFFFFFFF)
     assert constant(Lit(0xFF800000, Ty("i32"))) == np.int32(-8388608)
     assert constant(Lit(0.1, Ty("bf16"))).dtype == BF16
+    assert constant(Lit(0.1, Ty("f32", 4))).shape == (4, 1)

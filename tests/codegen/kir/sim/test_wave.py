@@ -15,7 +15,9 @@ INS = Ins("lane", (Reg("l", I32),), ())
 
 
 def wave() -> Wave:
-    place = Place(((0, 0, 0), (5, 1, 0)), (6, 2, 1), np.tile(np.arange(4), 2), np.repeat([0, 1], 4), 4, 4)
+    place = Place(
+        ((0, 0, 0), (5, 1, 0)), (6, 2, 1), np.tile(np.arange(4), 2), np.repeat([0, 1], 4), 4, 4
+    )
     return Wave(place, [], {}, {})
 
 
