@@ -46,6 +46,17 @@ def test_an_index_that_is_not_there_says_how_many_are(target):
         open_device(f"{target}:99")
 
 
+@pytest.mark.parametrize("target", ["vulkan", "wgpu"])
+def test_a_device_can_be_asked_for_with_a_profiles_limits(target):
+    gpu(target)
+    device = open_device(f"{target}:0/webgpu-baseline")
+    assert device.limits == profile("webgpu-baseline")
+    device.close()
+    for name in ("h200", "none"):
+        with pytest.raises(BackendUnavailable, match=f"{name} asks|no limits profile '{name}'"):
+            open_device(f"{target}/{name}")
+
+
 def test_the_oracle_has_no_device():
     with pytest.raises(BackendUnavailable, match="runs in numpy"):
         open_device("oracle")

@@ -6,10 +6,15 @@ from collections.abc import Mapping
 
 import pytest
 
+from poot.codegen.kir.ops import KIR_OPS
+from poot.codegen.spirv.ops import SPIRV
 from poot.ir.ops import OPS
 from poot.oracle import ROWS
 
 
-@pytest.mark.parametrize("table", [pytest.param(ROWS, id="oracle")])
-def test_every_op_has_a_row(table: Mapping[str, object]):
-    assert sorted(table) == sorted(OPS)
+@pytest.mark.parametrize(
+    "ops, table",
+    [pytest.param(OPS, ROWS, id="oracle"), pytest.param(KIR_OPS, SPIRV, id="spirv")],
+)
+def test_every_op_has_a_row(ops: Mapping[str, object], table: Mapping[str, object]):
+    assert sorted(table) == sorted(ops)

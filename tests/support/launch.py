@@ -92,8 +92,16 @@ def wanted(request: Request, ins: Sequence[np.ndarray], *, f64: bool = False) ->
 
 
 def inputs_of(request: Request, seed: int = 0, *, edges: bool = False) -> list[np.ndarray]:
+    """Random inputs; the rows of a scatter_update name no row twice, and some none."""
     feed = random_inputs(request.body, seed, edges=edges)
-    return [np.asarray(feed[i.name]) for i in request.body.inputs]
+    rng = np.random.default_rng(seed)
+    ins = {i.var.id: np.asarray(feed[i.name]) for i in request.body.inputs}
+    for eqn in request.body.eqns:
+        if eqn.op == "scatter_update" and eqn.ins[2].id in ins:
+            rows, extent = eqn.ins[2].type.elems, eqn.ins[0].type.shape[0]
+            named = rng.permutation(np.arange(-1, max(extent, rows)))[:rows]
+            ins[eqn.ins[2].id] = named.astype(np.int32)
+    return list(ins.values())
 
 
 def assert_close(got: np.ndarray, want: np.ndarray, within: float) -> None:

@@ -132,8 +132,10 @@ def _before(length: Array, keys: int) -> Array:
 
 
 def _hidden(eqn: Eqn, at: dict[str, Array], scores: Array) -> Array:
-    """The scores under mask, causal bound, window and length."""
+    """The scores under bias, mask, causal bound, window and length."""
     mask, fill = at.get("mask"), eqn.attr("mask_fill")
+    if "bias" in at:
+        scores = masked(scores, at["bias"].astype("f32"))
     if mask is not None and fill is not None:
         scores = where(mask, scores, _number(eqn, "mask_fill"))
     elif mask is not None:

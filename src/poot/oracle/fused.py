@@ -71,6 +71,8 @@ def attention(
         scores = _grouped(q[:, :, part], np.swapaxes(k, -1, -2)) * _f32(q, scale)
         if softcap is not None:
             scores = _f32(q, softcap) * np.tanh(scores / _f32(q, softcap))
+        if "bias" in given:
+            scores = _masked(at, scores, given["bias"], part, None)
         if "mask" in given:
             scores = _masked(at, scores, given["mask"], part, mask_fill)
         hidden = _hidden(given.get("len"), range(part.start, part.stop), keys, causal, window)

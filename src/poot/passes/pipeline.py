@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -10,6 +11,7 @@ from poot.ir.graph import Graph
 from poot.ir.verify import verify
 from poot.ir.walk import renumber
 from poot.limits import DeviceLimits
+from poot.passes.attention.match import fuse_attention
 from poot.passes.dce import dce
 from poot.passes.engine import Note, Outcome
 from poot.passes.regions.form import form_regions
@@ -42,11 +44,13 @@ class PassReport:
         return tuple(n for n in self.notes if n.kind == "declined")
 
     def lines(self) -> list[str]:
-        """For people: the counts, then each note with its source line."""
+        """For people: the counts, then each note with its source line, equal ones once."""
         counts = ", ".join(f"{name} {n}" for name, n in self.fired) or "nothing to do"
         shown = [f"{self.name}: {counts}"]
-        for note in self.notes:
-            shown.append(f"  {note.kind}: {note.what}" + (f"  at {note.loc}" if note.loc else ""))
+        for note, n in Counter(self.notes).items():
+            times = f"{n} x " if n > 1 else ""
+            at = f"  at {note.loc}" if note.loc else ""
+            shown.append(f"  {note.kind}: {times}{note.what}{at}")
         return shown
 
 
@@ -57,6 +61,7 @@ def _dce(graph: Graph, limits: DeviceLimits) -> Outcome:
 
 
 PIPELINE: tuple[Pass, ...] = (
+    Pass("attention", fuse_attention),
     Pass("regions", form_regions),
     Pass("dce", _dce),
 )

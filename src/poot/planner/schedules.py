@@ -13,7 +13,8 @@ from poot.errors import AttentionLds, CapabilityError
 from poot.ir.attrs import int_attr, ints_attr
 from poot.ir.graph import Eqn, Graph
 from poot.limits import DeviceLimits
-from poot.planner.request import Choice, Layout, Schedule
+from poot.planner.contiguity import is_summed_axis_in_a_row
+from poot.planner.request import Choice, Layout, Schedule, Scratch
 from poot.planner.spills import new_part, spill_scratch
 
 Updates = tuple[tuple[int, int], ...]
@@ -81,6 +82,31 @@ def choose_reduce(body: Graph, updates: Updates, limits: DeviceLimits) -> tuple[
     return schedule, f"{rows} rows of {cols}, {lanes} lanes a row"
 
 
+GEMV_ROWS = 4
+GEMV_UNROLL = 8
+GEMV_THREADS = 64
+
+
+def choose_matmul(body: Graph, updates: Updates, limits: DeviceLimits) -> tuple[Schedule, str]:
+    """Products from memory, a few rows at a time; lanes share sums where the summed axis lies in a
+    row."""
+    product = _one(body, "matmul")
+    rows, cols = product.out.type.shape[-2:]
+    depth = product.ins[0].type.shape[-1]
+    threads = min(GEMV_THREADS, power_of_two_below(limits.threads))
+    adjacent = is_summed_axis_in_a_row(body, product)
+    lanes = 1 if limits.is_software else (32 if adjacent else 4)
+    while lanes > 1 and lanes * GEMV_UNROLL > depth:
+        lanes //= 2
+    params = {
+        "adjacent": int(adjacent), "cols": 1, "lanes": min(lanes, threads),
+        "rows": min(GEMV_ROWS, rows), "threads": threads, "unroll": GEMV_UNROLL,
+    }  # fmt: skip
+    side = "rows" if adjacent else "columns"
+    reason = f"{rows} x {depth} by {depth} x {cols} in {side}, {params['lanes']} lanes a sum"
+    return Schedule("gemv", tuple(sorted(params.items()))), reason
+
+
 STREAMING_LANES = 64
 
 
@@ -98,19 +124,60 @@ def streaming_lanes(dv: int, limits: DeviceLimits) -> int:
 
 
 def choose_attention(body: Graph, updates: Updates, limits: DeviceLimits) -> tuple[Schedule, str]:
-    """The seed's streaming schedule: a group of lanes for each query row."""
+    """The seed's schedules: a group of lanes for each query row; for a decode of few rows, one for
+    each of several chunks of its keys."""
     eqn = _one(body, "attention")
     width, value_width = eqn.ins[0].type.shape[-1], eqn.outs[0].type.shape[-1]
     lanes = streaming_lanes(value_width, limits)
     nbytes = (lanes * (value_width + 2) + width) * 4
     stage_q = int(nbytes <= limits.workgroup_nbytes)
-    schedule = Schedule("streaming", (("lanes", lanes), ("stage_q", stage_q)))
-    return schedule, f"{lanes} lanes a query row"
+    numbers = (("lanes", lanes), ("stage_q", stage_q))
+    splits, reason = kv_splits(eqn, limits)
+    if splits == 1:
+        return Schedule("streaming", numbers), f"{lanes} lanes a query row; {reason}"
+    schedule = Schedule("split_kv", (*numbers, ("splits", splits)))
+    return schedule, f"{lanes} lanes a query row; {reason}"
+
+
+MOST_SPLITS = 16
+LEAST_CHUNK = 128
+
+
+def kv_splits(eqn: Eqn, limits: DeviceLimits) -> tuple[int, str]:
+    """Into how many chunks a decode's keys are cut, and why: only one query row a head, only where
+    rows don't fill the compute units, at most 16, of 128 keys or more, and only where the partial
+    states fit a buffer and the launch the grid."""
+    batch, heads, rows, _ = eqn.ins[0].type.shape
+    names = eqn.attr("operands")
+    assert isinstance(names, tuple)
+    read = eqn.ins[names.index("read")] if "read" in names else None
+    keys = read.type.shape[1] if read is not None else eqn.ins[1].type.shape[2]
+    if rows != 1:
+        return 1, "several query rows"
+    groups = batch * heads
+    if groups >= limits.compute_units:
+        return 1, f"{groups} rows fill {limits.compute_units} compute units"
+    splits = min(MOST_SPLITS, -(-limits.compute_units // groups), keys // LEAST_CHUNK)
+    if splits < 2:
+        return 1, f"{keys} keys are too few to split"
+    nbytes = split_scratch(eqn, splits).elems * 4
+    if nbytes > min(limits.buffer_nbytes, limits.binding_nbytes):
+        return 1, f"partial states of {nbytes} bytes pass the largest buffer"
+    if groups * splits > limits.grid[0] * limits.grid[1]:
+        return 1, f"{groups * splits} groups pass the grid"
+    return splits, f"{splits} splits of {keys} keys for {groups} rows"
+
+
+def split_scratch(eqn: Eqn, splits: int) -> Scratch:
+    """Partial states: dv values, a maximum and a sum for each row and split."""
+    batch, heads, rows, width = eqn.outs[0].type.shape
+    return Scratch("f32", batch * heads * rows * splits * (width + 2))
 
 
 PORTABLE: dict[str, Row] = {
     "none": choose_elementwise,
     "reduce": choose_reduce,
+    "matmul": choose_matmul,
     "attention": choose_attention,
 }
 # target -> anchor -> row, where a target has its own.
@@ -123,4 +190,7 @@ def choose(body: Graph, anchor: str, updates: Updates, limits: DeviceLimits) -> 
     row = TARGETS.get(limits.target, {}).get(anchor) or PORTABLE[anchor]
     schedule, reason = row(body, updates, limits)
     scratch = spill_scratch(body, anchor, updates, limits)
+    if schedule.name == "split_kv":
+        splits = schedule.get("splits")
+        scratch = (*scratch, split_scratch(_one(body, "attention"), splits))
     return Choice(schedule, (Layout(),) * len(body.inputs), scratch, reason)

@@ -21,9 +21,11 @@ def found() -> list[tuple[str, DeviceLimits]]:
     return [(description(), limits())]
 
 
-def open_device(index: int = 0) -> CpuDevice:
-    """The processor; there is one. Raises BackendUnavailable."""
+def open_device(index: int = 0, *, limits: DeviceLimits | None = None) -> CpuDevice:
+    """The processor; there is one, and it has its own limits. Raises BackendUnavailable."""
     _check()
+    if limits is not None:
+        raise BackendUnavailable("the cpu can't be opened under another profile's limits")
     if index:
         raise BackendUnavailable(f"there is one cpu, cpu:0: asked for cpu:{index}")
     return CpuDevice()

@@ -56,7 +56,7 @@ def _store_plain(job: Job, section: Section, item: Index) -> None:
             at = item * section.unit + first
             values: list[Val] = []
             for i in range(per):
-                element = at + i if whole else ix.clamp(ix.value(at + i), type.elems)
+                element = ix.bounded(at + i, type.elems)
                 values.append(job.pull.value(sink.source, ix.split(element, type.shape)))
             word, _ = ix.divmod(at, per)
             is_there = k.lit(True, BOOL) if whole else ix.below(at, type.elems)

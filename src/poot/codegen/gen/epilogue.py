@@ -11,6 +11,7 @@ from __future__ import annotations
 from poot.codegen.gen.index import Coords
 from poot.codegen.gen.job import Job
 from poot.errors import CapabilityError
+from poot.ir.attrs import ints_attr
 from poot.ir.graph import Eqn, Graph, Var
 
 
@@ -42,9 +43,7 @@ def forward(job: Job, start: Var, end: Var, coords: Coords) -> Coords:
     for eqn in path_between(job.request.body, start, end):
         new = eqn.outs[0].type.shape
         if eqn.op == "transpose":
-            perm = eqn.attr("perm")
-            assert isinstance(perm, tuple)
-            coords = tuple(coords[int(p)] for p in perm)
+            coords = tuple(coords[p] for p in ints_attr(eqn, "perm"))
         elif eqn.op == "reshape" or (
             eqn.op == "broadcast" and eqn.ins[0].type.elems == eqn.outs[0].type.elems
         ):

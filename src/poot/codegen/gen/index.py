@@ -13,6 +13,7 @@ import math
 from dataclasses import dataclass, field
 
 from poot.codegen.kir.build import BOOL, I32, KernelBuilder, Val
+from poot.ir.shapes import shape_groups
 
 
 @dataclass(eq=False, slots=True)
@@ -225,31 +226,19 @@ class Indexer:
             return ZERO
         return self.atom(self.k.op("min", self.k.op("max", value, 0), extent - 1), extent)
 
+    def bounded(self, index: Index, extent: int) -> Index:
+        """A non-negative index held below extent: itself where its range is."""
+        if index.high < extent:
+            return index
+        return self.atom(self.k.op("min", self.value(index), extent - 1), extent)
+
+    def within(self, value: Val, extent: int, reach: int) -> Index:
+        """A register in 0 .. reach - 1 as an index below extent: itself, or clamped where reach is
+        more."""
+        return self.atom(value, extent) if reach <= extent else self.clamp(value, extent)
+
     def below(self, index: Index, bound: int) -> Val:
         """bool: index < bound, a literal where the ranges say."""
         if index.high < bound or index.low >= bound:
             return self.k.lit(index.high < bound, BOOL)
         return self.value(index) < bound
-
-
-def shape_groups(old: tuple[int, ...], new: tuple[int, ...]) -> list[tuple[range, range]]:
-    """The finest pairing of runs of axes with equal element counts, in order. Counts of zero pair
-    as one run."""
-    if math.prod(old) == 0:
-        return [(range(len(old)), range(len(new)))]
-    groups: list[tuple[range, range]] = []
-    i = j = 0
-    while i < len(old) or j < len(new):
-        i0, j0 = i, j
-        a = b = 1
-        if i < len(old):
-            a, i = old[i], i + 1
-        if j < len(new):
-            b, j = new[j], j + 1
-        while a != b:
-            if a < b:
-                a, i = a * old[i], i + 1
-            else:
-                b, j = b * new[j], j + 1
-        groups.append((range(i0, i), range(j0, j)))
-    return groups

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from poot.codegen.gen.grid import Grid, fold_grid
@@ -11,7 +12,7 @@ from poot.codegen.gen.lowered import KernelCall
 from poot.codegen.gen.memory import Memory, cell_of
 from poot.codegen.gen.numbers import Numbers, natives
 from poot.codegen.gen.pull import Pull
-from poot.codegen.kir.build import KernelBuilder
+from poot.codegen.kir.build import KernelBuilder, Val
 from poot.errors import CapabilityError
 from poot.ir.graph import Eqn, Graph, TensorType, Var
 from poot.limits import DeviceLimits
@@ -67,6 +68,15 @@ class Job:
                 memory = self.memory(f"in{n}", i.var.type, "r", ("in", n))
                 memory.vector = vector
                 self.pull.bind(i.var, memory)
+
+    @contextmanager
+    def when(self, cond: Val) -> Generator[None]:
+        """Runs the body where cond; without a branch where it is known to hold."""
+        if cond.literal is True:
+            yield
+        else:
+            with self.k.if_(cond):
+                yield
 
     def call(self, groups: int) -> KernelCall:
         """The finished launch."""

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from poot.codegen.gen import pull_math, pull_shape
+from poot.codegen.gen.attention.split_kv import lower_split_kv
 from poot.codegen.gen.attention.streaming import lower_streaming
 from poot.codegen.gen.elementwise import lower_elementwise
 from poot.codegen.gen.lowered import Lowered
+from poot.codegen.gen.matmul.direct import lower_gemv
 from poot.codegen.gen.reduce import lower_reduce
 from poot.errors import CapabilityError
 from poot.limits import DeviceLimits
@@ -18,8 +20,10 @@ PULL_MODULES = (pull_math, pull_shape)
 
 SCHEDULES: dict[str, Callable[[Request, DeviceLimits], Lowered]] = {
     "elementwise": lower_elementwise,
+    "gemv": lower_gemv,
     "reduce": lower_reduce,
     "streaming": lower_streaming,
+    "split_kv": lower_split_kv,
 }
 
 

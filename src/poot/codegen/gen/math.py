@@ -107,13 +107,19 @@ def power_of_two(k: KernelBuilder, n: Val) -> Val:
     return k.bitcast((n + 127) << 23, F32)
 
 
+def _again(k: KernelBuilder, whole: Val) -> Val:
+    """The same small whole number in a register of its own. A driver that reassociates (Mesa's
+    does) would make one product of whole * a + whole * b, and lose what the two parts hold."""
+    return k.bitcast(bits(k, whole) & 0xFFFF0000, F32)
+
+
 def exp(k: KernelBuilder, x: Val) -> Val:
     """e to the x: exactly 0 at -inf (and below -104), +inf past 88.73, NaN at NaN."""
     is_nan = k.op("isnan", x)
     clamped = k.op("min", k.op("max", k.select(is_nan, k.lit(0.0), x), -105.0), 89.0)
     whole = k.op("rint", clamped * LOG2_E)
     r = k.fma(whole, -LN2_HIGH, clamped)
-    r = k.fma(whole, -LN2_LOW, r)
+    r = k.fma(_again(k, whole), -LN2_LOW, r)
     p = k.fma(polynomial(k, r, EXP) * r, r, r) + 1.0
     n = k.cast(whole, "i32")
     half = n >> 1
@@ -129,7 +135,7 @@ def log(k: KernelBuilder, x: Val) -> Val:
     f = k.bitcast(word - (exponent << 23), F32) - 1.0
     e = k.cast(exponent - k.select(is_tiny, k.lit(25, I32), k.lit(0, I32)), "f32")
     z = f * f
-    tail = k.fma(f * z, polynomial(k, f, LOG), e * LN2_LOW)
+    tail = k.fma(f * z, polynomial(k, f, LOG), _again(k, e) * LN2_LOW)
     value = k.fma(e, LN2_HIGH, f + k.fma(z, -0.5, tail))
     value = k.select(bits(k, x).eq(INF_BITS), x, value)
     value = k.select(x.eq(0.0), k.lit(-INF), value)

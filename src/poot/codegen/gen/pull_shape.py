@@ -85,7 +85,8 @@ def const(p: Pull, eqn: Eqn, n: int, coords: Coords) -> Steps:
     dtype, value = eqn.out.type.dtype, number_attr(eqn, "value")
     yield from ()
     if is_float(dtype):
-        exact = float(np.asarray(value, np.float32).astype(DTYPES[dtype].numpy))
+        with np.errstate(over="ignore"):  # what the dtype doesn't reach is infinite
+            exact = float(np.asarray(value, np.float32).astype(DTYPES[dtype].numpy))
         return nan(p.k) if exact != exact else p.k.lit(exact)
     return p.k.lit(bool(value) if dtype == "bool" else int(value), held(dtype))
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from poot.codegen.gen.grid import each_group
 from poot.codegen.gen.index import Index
 from poot.codegen.gen.job import Job, open_job
-from poot.codegen.gen.lowered import Lowered
+from poot.codegen.gen.lowered import KernelCall, Lowered
 from poot.codegen.gen.row_reduce import Rows, Team, fold_rows, rows_of
 from poot.codegen.gen.sinks import Sink, open_sinks
 from poot.codegen.gen.spill import lower_spilled
@@ -21,34 +21,39 @@ from poot.planner.request import Request
 
 
 def lower_reduce(request: Request, limits: DeviceLimits) -> Lowered:
-    """One launch, and one more where narrow outputs are packed into words."""
-    threads, lanes = request.schedule.get("threads"), request.schedule.get("lanes")
+    """One launch, and one more for each narrow output that is packed into words."""
+    schedule = request.schedule
+    call = reduce_call(request, limits, schedule.get("threads"), schedule.get("lanes"))
+    return Lowered((call, *lower_spilled(request, limits)))
+
+
+def reduce_call(
+    request: Request,
+    limits: DeviceLimits,
+    threads: int,
+    lanes: int,
+    only: tuple[int, ...] | None = None,
+) -> KernelCall:
+    """The launch that folds and stores every output, or those in `only`."""
     job = open_job(request, limits, "reduce", threads)
     k = job.k
     job.bind_inputs(skip=(i for _, i in request.updates))
-    sinks = open_sinks(job)
+    sinks = open_sinks(job, only)
     reduces = [e for e in request.body.eqns if e.op == "reduce"]
     space = rows_of(reduces[0])
     together = threads // lanes
     groups = -(-space.rows // together)
     with each_group(k, groups, limits) as group:
-        lane = k.lane()
-        if space.is_trailing:
-            team = Team(lanes, lane // lanes, lane % lanes, 1)
-        else:
-            team = Team(lanes, lane % together, lane // together, together)
+        team = Team.of(k.lane(), lanes, together, space.is_trailing)
         number = group * together + team.row
-        if space.rows % together:
-            row = job.indexer.clamp(number, space.rows)
-        else:
-            row = job.indexer.atom(number, space.rows)
+        row = job.indexer.within(number, space.rows, groups * together)
         fold_rows(job, reduces, row, team)
         if space.rows % together:
             with k.if_(number < space.rows):
                 _store_row(job, sinks, space, row, team)
         else:
             _store_row(job, sinks, space, row, team)
-    return Lowered((job.call(groups), *lower_spilled(request, limits)))
+    return job.call(groups)
 
 
 def _store_row(job: Job, sinks: list[Sink], space: Rows, row: Index, team: Team) -> None:

@@ -69,14 +69,21 @@ def rows_of(reduce: Eqn) -> Rows:
 
 @dataclass(frozen=True, slots=True)
 class Team:
-    """How lanes share rows in a group: `lanes` a row; `row` the lane's row in the group, `col` its
-    place among the row's lanes; `shared` a workgroup array prefix; `step` lanes apart are a
-    row's neighbours."""
+    """How lanes share rows in a group: `lanes` lanes a row; `row` is this lane's row in the group,
+    `col` its place among that row's lanes, and `step` how many lanes apart the row's lanes are."""
 
     lanes: int
     row: Val
     col: Val
     step: int
+
+    @staticmethod
+    def of(lane: Val, lanes: int, rows: int, adjacent: bool) -> Team:
+        """A group of rows * lanes lanes; a row's lanes are neighbours where `adjacent`, else
+        neighbouring lanes have neighbouring rows."""
+        if adjacent:
+            return Team(lanes, lane // lanes, lane % lanes, 1)
+        return Team(lanes, lane % rows, lane // rows, rows)
 
 
 def start_of(job: Job, kind: str, dtype: str) -> Val:
@@ -96,30 +103,32 @@ def combine(job: Job, kind: str, dtype: str, a: Val, b: Val) -> Val:
 
 
 def across_lanes(
-    job: Job, team: Team, name: str, mine: Val, fold: Callable[[Val, Val], Val]
-) -> Val:
-    """Every lane of a row gets the fold of its lanes' values. Two barriers at the least: control
-    is uniform."""
+    job: Job, team: Team, name: str, mine: list[Val], fold: Callable[[Val, Val], Val]
+) -> list[Val]:
+    """Every lane of a row gets the folds of its lanes' values, which are of one type. Workgroup
+    array `name` holds them meanwhile. Control is uniform: there are two barriers at the least."""
     if team.lanes == 1:
         return mine
     k, lane = job.k, job.k.lane()
-    if not k.is_declared(name):
-        k.shared(name, mine.ty.dtype, k.threads)
-    k.store(name, lane, mine)
+    k.need_shared(name, mine[0].ty.dtype, k.threads * len(mine))
+    slots = [lane + i * k.threads for i in range(len(mine))]
+    for slot, value in zip(slots, mine, strict=True):
+        k.store(name, slot, value)
     k.barrier()
     left = team.lanes
     while left > 1:
         ways = min(RADIX, left)
         left //= ways
         with k.if_(team.col < left):
-            total = k.load(name, lane)
-            for i in range(1, ways):
-                total = fold(total, k.load(name, lane + i * left * team.step))
-            k.store(name, lane, total)
+            for slot in slots:
+                total = k.load(name, slot)
+                for i in range(1, ways):
+                    total = fold(total, k.load(name, slot + i * left * team.step))
+                k.store(name, slot, total)
         k.barrier()
-    result = k.load(name, lane - team.col * team.step)
+    results = [k.load(name, slot - team.col * team.step) for slot in slots]
     k.barrier()
-    return result
+    return results
 
 
 def fold_row(job: Job, reduce: Eqn, row: Index, team: Team) -> Val:
@@ -133,8 +142,8 @@ def fold_row(job: Job, reduce: Eqn, row: Index, team: Team) -> Val:
             value = job.pull.value(reduce.ins[0], space.coords(job, row, col))
             k.set(total, combine(job, kind, dtype, total, value))
     name = f"fold_{held(dtype).dtype}"
-    result = across_lanes(
-        job, team, name, k.copy(total), lambda a, b: combine(job, kind, dtype, a, b)
+    (result,) = across_lanes(
+        job, team, name, [k.copy(total)], lambda a, b: combine(job, kind, dtype, a, b)
     )
     return job.numbers.rounded(result, dtype) if is_float(dtype) else result
 

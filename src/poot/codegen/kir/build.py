@@ -174,8 +174,12 @@ class KernelBuilder:
         self._shared[name] = Shared(name, dtype, elems, align)
         return name
 
-    def is_declared(self, name: str) -> bool:
-        return name in self._params or name in self._shared
+    def need_shared(self, name: str, dtype: str, elems: int) -> str:
+        """A workgroup array of at least this size, declared now or grown."""
+        known = self._shared.get(name)
+        assert known is None or known.dtype == dtype, known
+        self._shared[name] = Shared(name, dtype, max(elems, known.elems if known else 0), 16)
+        return name
 
     def blob(
         self, name: str, dtype: str = "", box: tuple[int, ...] = (), swizzle: str | None = None

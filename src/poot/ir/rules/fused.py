@@ -7,7 +7,7 @@ from poot.ir.graph import Graph, TensorType
 from poot.ir.ops import op
 from poot.ir.rules.elementwise import broadcast_shapes
 
-ATTENTION_OPERANDS = ("q", "k", "v", "k_shared", "read", "len", "mask", "sink")
+ATTENTION_OPERANDS = ("q", "k", "v", "k_shared", "read", "len", "bias", "mask", "sink")
 
 
 @op("rope", ins=3, attrs=("interleaved",), fused=True)
@@ -48,17 +48,19 @@ def _key_heads_and_keys(at: dict[str, TensorType]) -> tuple[int, int]:
 
 
 def _need_optional(at: dict[str, TensorType], keys: int, mask_fill: float | None) -> None:
-    """The rules of len, mask and sink, where they are given."""
+    """The rules of len, bias, mask and sink, where they are given."""
     q = at["q"]
     if "len" in at:
         need(at["len"] == TensorType("i32", q.shape[:1]), "len i32 [B]", len=at["len"])
-    if "mask" in at:
-        mask = at["mask"]
+    for name in ("bias", "mask"):
+        if name not in at:
+            continue
+        mask = at[name]
         pairs = zip(mask.shape, (*q.shape[:3], keys), strict=False)
         stretches = len(mask.shape) == 4 and all(m in (1, n) for m, n in pairs)
-        dtypes = (q.dtype, "f32") if mask_fill is None else ("bool",)
-        ok = stretches and mask.dtype in dtypes
-        need(ok, "a mask of [B|1,Hq|1,Lq|1,Lk|1]", mask=mask, q=q, keys=keys)
+        is_added = name == "bias" or mask_fill is None
+        ok = stretches and mask.dtype in ((q.dtype, "f32") if is_added else ("bool",))
+        need(ok, f"a {name} of [B|1,Hq|1,Lq|1,Lk|1]", mask=mask, q=q, keys=keys)
     need("mask" in at or mask_fill is None, "a mask for mask_fill", mask_fill=mask_fill)
     if "sink" in at:
         sink = at["sink"]
@@ -88,14 +90,15 @@ def attention(
     read i32 [B,Lk]: k [S,Hkv,Dk] and v [S,Hkv,Dv] are pools, key t of row b is pool slot read[b,t].
     len i32 [B]: only the first len[b] keys count. mask [B|1,Hq|1,Lq|1,Lk|1]: added to the scores,
     or, where mask_fill is a number, bool, and a score whose mask is false becomes mask_fill.
-    sink [Hq]: one more logit, in max and denominator only.
+    bias, of such a shape: added to the scores before a mask. sink [Hq]: one more logit, in max and
+    denominator only.
 
-    score = q.k * scale, then softcap (c * tanh(s / c)), then mask. `causal`: an i such that query
-    row r sees only keys t <= r + i; `window`: only keys t > r + i - window (i is 0 without causal).
-    State and scores are f32. A key of score -inf weighs exactly 0; a key that len, causal or window
-    hides is never read into the row's result, even if its value is NaN. A row without a visible key
-    is NaN, or 0 with a sink. With lse a second result, f32 [B,Hq,Lq]: the natural log of the sum of
-    exp(score), without the sink; -inf where no key is visible."""
+    score = q.k * scale, then softcap (c * tanh(s / c)), then bias, then mask. `causal`: an i such
+    that query row r sees only keys t <= r + i; `window`: only keys t > r + i - window (i is 0
+    without causal). State and scores are f32. A key of score -inf weighs exactly 0; a key that len,
+    causal or window hides is never read into the row's result, even if its value is NaN. A row
+    without a visible key is NaN, or 0 with a sink. With lse a second result, f32 [B,Hq,Lq]: the
+    natural log of the sum of exp(score), without the sink; -inf where no key is visible."""
     _need_names(operands, ins)
     at = dict(zip(operands, ins, strict=True))
     q, k, v = ins[:3]

@@ -1,7 +1,7 @@
 """Region eqns: the last step of forming regions. Each launch's eqns become a body of its own.
 
-A body holds the placed eqns of a launch and every deferred one that they need, in program order.
-Its inputs are numbered and named in the order of their first use, so that equal layers have equal
+A body holds the placed eqns of a launch and every deferred one that they need.
+Its eqns and inputs stand in an order that only the body decides, so that equal layers have equal
 bodies. A launch of more buffers than the device binds falls apart into one region for each placed
 eqn.
 """
@@ -46,6 +46,7 @@ class Assembler:
         )
         self.read_outside: set[int] = set()
         self.exploded = 0
+        self.to_cut: set[int] = set()
 
     def run(self) -> tuple[Eqn, ...]:
         """The region eqns, in an order in which each value is made before it is read."""
@@ -107,36 +108,57 @@ class Assembler:
                     homes[maker] = launch if homes.get(maker, launch) == launch else MANY
 
     def _cone(self, roots: list[int]) -> list[int]:
-        """The roots and the deferred eqns that they need, in program order."""
-        found = set(roots)
-        stack = list(roots)
+        """The roots and the deferred eqns that they need, each after what it reads: an order that
+        depends on how they hang together, and not on where else in the program they are read."""
+        inside = set(roots)
+        done: dict[int, None] = {}
+        stack = [(position, False) for position in reversed(roots)]
         while stack:
-            for v in self.graph.eqns[stack.pop()].ins:
+            position, is_ready = stack.pop()
+            if position in done:
+                continue
+            if is_ready:
+                done[position] = None
+                continue
+            stack.append((position, True))
+            for v in reversed(self.graph.eqns[position].ins):
                 maker = self.at.get(v.id)
-                if maker is not None and maker not in found and maker not in self.launch_of:
-                    found.add(maker)
-                    stack.append(maker)
-        return sorted(found)
+                if maker is not None and (maker in inside or maker not in self.launch_of):
+                    stack.append((maker, False))
+        return list(done)
 
     def _regions(self, launch: _Launch) -> list[Eqn]:
         """One region, or one for each root where its buffers are too many."""
         first = self.graph.eqns[launch.roots[0]]
         if first.op == "scatter_update" and launch.roots[0] not in self.grouping.in_place:
             return self._copy_and_scatter(launch.roots[0], first)
-        outs = self._outs(launch.roots, self.read_outside)
-        region = self._region(launch.roots, outs)
-        over = len({*region.ins}) + len(outs) - self._count_updates(launch.roots) - self.buffers
-        if over <= 0 or len(launch.roots) == 1:
+        region = self._region(launch.roots, self._outs(launch.roots, self.read_outside))
+        if self._fits(region, launch.roots):
             return [region]
-        self.exploded += 1
         inside = {v.id for p in self._cone(launch.roots) for v in self.graph.eqns[p].ins}
+        self.exploded += len(launch.roots) > 1
         regions: list[Eqn] = []
         for root in launch.roots:
-            regions.append(self._region([root], self._outs([root], self.read_outside | inside)))
+            region = self._region([root], self._outs([root], self.read_outside | inside))
+            regions.append(region)
+            if not self._fits(region, [root]):
+                self._cut(root)
         return regions
 
-    def _count_updates(self, roots: list[int]) -> int:
-        return sum(p in self.grouping.in_place for p in roots)
+    def _fits(self, region: Eqn, roots: list[int]) -> bool:
+        updates = sum(p in self.grouping.in_place for p in roots)
+        return len(region.ins) + len(region.outs) - updates <= self.buffers
+
+    def _cut(self, root: int) -> None:
+        """Books the deferred eqn that stands for most buffers of root's launch, to be stored."""
+        reads: dict[int, frozenset[int]] = {}
+        for position in self._cone([root])[:-1]:
+            eqn = self.graph.eqns[position]
+            found = [reads.get(self.at.get(v.id, -1), frozenset((v.id,))) for v in eqn.ins]
+            reads[position] = frozenset[int]().union(*found)
+        widest = max(reads, key=lambda p: len(reads[p]), default=None)
+        if widest is not None and len(reads[widest]) > 1:
+            self.to_cut.add(widest)
 
     def _copy_and_scatter(self, position: int, eqn: Eqn) -> list[Eqn]:
         """A scatter_update of a value that must stay: a copy, and the update of the copy in

@@ -18,11 +18,12 @@ from poot.limits import DeviceLimits
 from poot.passes.dce import dce
 from poot.passes.engine import Note, Outcome
 from poot.passes.regions.bodies import Assembler
-from poot.passes.regions.groups import Grouper
+from poot.passes.regions.groups import Grouper, Grouping
 from poot.passes.regions.norms import absorb_norms
 from poot.passes.regions.places import Placer
 
 _IMMEDIATES_BELOW = 9  # a device of so few storage buffers takes immediates in one of them
+_MOST_CUTS = 16  # rounds of storing one more value for each launch of too many buffers
 
 
 def launch_buffers(limits: DeviceLimits) -> int:
@@ -37,9 +38,12 @@ def form_regions(graph: Graph, limits: DeviceLimits) -> Outcome:
     graph = _narrow_concats(dce(graph), buffers - 1)
     grouping = Grouper(graph, buffers).run()
     absorb_norms(graph, grouping, buffers)
-    places = Placer(graph, grouping).run()
-    assembler = Assembler(graph, grouping, places, buffers)
-    eqns = assembler.run()
+    assembler, eqns = _assembled(graph, grouping, buffers)
+    for _ in range(_MOST_CUTS):
+        if not assembler.to_cut - grouping.cut:
+            break
+        grouping.cut |= assembler.to_cut
+        assembler, eqns = _assembled(graph, grouping, buffers)
     counts: dict[str, int] = {}
     for eqn in eqns:
         name = str(eqn.attr("anchor", eqn.op))
@@ -50,6 +54,11 @@ def form_regions(graph: Graph, limits: DeviceLimits) -> Outcome:
         else ()
     )
     return Outcome(replace(graph, eqns=eqns), tuple(sorted(counts.items())), notes)
+
+
+def _assembled(graph: Graph, grouping: Grouping, buffers: int) -> tuple[Assembler, tuple[Eqn, ...]]:
+    assembler = Assembler(graph, grouping, Placer(graph, grouping).run(), buffers)
+    return assembler, assembler.run()
 
 
 def _narrow_concats(graph: Graph, most: int) -> Graph:

@@ -1,0 +1,156 @@
+"""The masks of a chain as operands of the op.
+
+Masks that are added become one additive mask, their sum. Selects to one fill become one bool mask,
+true where every condition keeps the score. Where both stand, the added ones first, the sum is the
+`bias`. Of selects to -inf, the claims that compare row and key positions alone become `causal` and
+`window`. An additive mask after a select would have to be proved finite: it is declined.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from poot.ir.graph import Var
+from poot.passes.attention.declines import claim
+from poot.passes.attention.heads import Dims
+from poot.passes.attention.hidden import Bound, bound_of, conjuncts
+from poot.passes.attention.scores import Stage
+from poot.passes.attention.views import reshaped
+from poot.passes.engine import Scope
+
+
+@dataclass(frozen=True, slots=True)
+class Masks:
+    """What the op takes: operands by name and attributes by name."""
+
+    operands: tuple[tuple[str, Var], ...]
+    attrs: tuple[tuple[str, float | int], ...]
+
+
+def read_masks(scope: Scope, masks: tuple[Stage, ...], dims: Dims, dtype: str) -> Masks:
+    """The masks of scores computed for operands of `dtype`. Raises Decline."""
+    adds = [m for m in masks if m.kind != "select"]
+    selects = [m for m in masks if m.kind == "select"]
+    for mask in masks[len(adds) :]:
+        what = "a mask is added after scores were selected away; add it before the select"
+        claim(mask.kind == "select", what, mask.loc)
+    for mask in selects[1:]:
+        what = f"selects to unlike numbers, {selects[0].number} and {mask.number}"
+        claim(mask.number == selects[0].number, what, mask.loc)
+    attrs: list[tuple[str, float | int]] = []
+    kept: Var | None = None
+    if selects:
+        kept = _kept(scope, selects, dims, attrs)
+    added = _sum(scope, adds, dims, dtype)
+    if kept is None:
+        return Masks((("mask", added),) if added is not None else (), tuple(attrs))
+    attrs.append(("mask_fill", selects[0].number))
+    bias = (("bias", added),) if added is not None else ()
+    return Masks((*bias, ("mask", kept)), tuple(attrs))
+
+
+def _kept(
+    scope: Scope, selects: list[Stage], dims: Dims, attrs: list[tuple[str, float | int]]
+) -> Var | None:
+    """Where every select keeps the score, but for claims that became attributes."""
+    plain: list[_Claim] = []
+    bounded: list[tuple[_Claim, Bound]] = []
+    for stage in selects:
+        assert stage.operand is not None
+        by_rows = stage.number == -math.inf and stage.shape[-2:] == (dims.rows, dims.keys)
+        for var, holds in conjuncts(scope, stage.operand, stage.keeps):
+            bound = bound_of(scope, var, holds, stage.shape) if by_rows else None
+            if bound is None:
+                plain.append(_Claim(var, holds, stage.shape))
+            else:
+                bounded.append((_Claim(var, holds, stage.shape), bound))
+    if not _bounds_as_attrs([bound for _, bound in bounded], attrs):
+        plain += [c for c, _ in bounded]
+    out: Var | None = None
+    for each in plain:
+        four = four_axes(scope, each.var, each.shape, dims)
+        four = four if each.holds else scope.emit("not", four)
+        out = four if out is None else scope.emit("and", out, four)
+    return out
+
+
+@dataclass(frozen=True, slots=True)
+class _Claim:
+    """A condition that keeps scores of that shape where it holds, or where it doesn't."""
+
+    var: Var
+    holds: bool
+    shape: tuple[int, ...]
+
+
+def _bounds_as_attrs(bounds: list[Bound], attrs: list[tuple[str, float | int]]) -> bool:
+    """Adds causal and window to attrs where that is what the bounds say, and tells whether."""
+    upper = [b.at for b in bounds if b.is_upper]
+    lower = [b.at for b in bounds if not b.is_upper]
+    if not upper:
+        return False
+    causal = min(upper)
+    window = causal - max(lower) + 1 if lower else None
+    if window is not None and window < 1:
+        return False
+    attrs.append(("causal", causal))
+    if window is not None:
+        attrs.append(("window", window))
+    return True
+
+
+def _sum(scope: Scope, adds: list[Stage], dims: Dims, dtype: str) -> Var | None:
+    """The additive masks' sum, in f32 where there are several or their dtype isn't the op's."""
+    out: Var | None = None
+    for stage in adds:
+        assert stage.operand is not None
+        four = four_axes(scope, stage.operand, stage.shape, dims)
+        if len(adds) > 1 or four.type.dtype != dtype:
+            four = cast_to(scope, four, "f32")
+        four = scope.emit("neg", four) if stage.kind == "sub" else four
+        out = four if out is None else scope.emit("add", out, four)
+    return out
+
+
+def cast_to(scope: Scope, x: Var, dtype: str) -> Var:
+    """x in a dtype; x itself where it has it."""
+    return x if x.type.dtype == dtype else scope.emit("cast", x, dtype=dtype)
+
+
+def four_axes(scope: Scope, x: Var, shape: tuple[int, ...], dims: Dims) -> Var:
+    """x, which broadcasts to scores of that shape, as [B|1, Hq|1, Lq|1, Lk|1]."""
+    padded = (1,) * (len(shape) - len(x.type.shape)) + x.type.shape
+    groups = _grouped(shape[:-1], (dims.batch, dims.heads, dims.rows))
+    if groups is None:
+        full = scope.emit("broadcast", x, shape=(*shape[:-1], padded[-1]))
+        return reshaped(scope, full, (dims.batch, dims.heads, dims.rows, padded[-1]))
+    wide = list(padded)
+    for axes in groups:
+        if any(padded[a] != 1 for a in axes):
+            for a in axes:
+                wide[a] = shape[a]
+    x = reshaped(scope, x, padded)
+    if tuple(wide) != padded:
+        x = scope.emit("broadcast", x, shape=tuple(wide))
+    extents = [math.prod(wide[a] for a in axes) for axes in groups]
+    return reshaped(scope, x, (*extents, wide[-1]))
+
+
+def _grouped(shape: tuple[int, ...], targets: tuple[int, ...]) -> list[list[int]] | None:
+    """The axes of shape, in order, in groups whose extents multiply to each target."""
+    groups: list[list[int]] = []
+    axis = len(shape) - 1
+    for target in reversed(targets):
+        group: list[int] = []
+        product = 1
+        while product != target or (axis >= 0 and shape[axis] == 1 and not group):
+            if axis < 0 or target % (product * shape[axis]):
+                return None
+            product *= shape[axis]
+            group.append(axis)
+            axis -= 1
+        groups.append(group)
+    groups[-1].extend(range(axis + 1))
+    ok = all(shape[a] == 1 for a in range(axis + 1))
+    return list(reversed(groups)) if ok else None

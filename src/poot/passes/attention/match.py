@@ -1,0 +1,190 @@
+"""softmax(score(q, k)) v becomes one `attention` eqn.
+
+before   s = mask(softcap(matmul(q, transpose(k)) * scale))     after   o = attention(q, k, v, mask)
+         o = matmul(softmax(s), v)
+Needs canonical form: constants on the right, moves merged. Leaves a chain that can't be proved to
+be attention as it is, with the reason as a note. Scales and additive masks are reassociated; the
+intermediates of 16-bit chains become f32.
+"""
+
+from __future__ import annotations
+
+from poot.errors import TypeRuleError
+from poot.ir.graph import Eqn, Graph, Var
+from poot.ir.walk import results, users
+from poot.limits import DeviceLimits
+from poot.passes.attention.declines import Decline, claim
+from poot.passes.attention.heads import Dims, Operands, dims_of, read_operands
+from poot.passes.attention.mask import Masks, cast_to, read_masks
+from poot.passes.attention.scores import Form, Scores, read_stages, trace_scores
+from poot.passes.attention.softmax import (
+    Chain,
+    Softmax,
+    match_exps,
+    match_softmax,
+    match_total,
+    passed,
+)
+from poot.passes.attention.views import reshaped
+from poot.passes.engine import Outcome, Rule, Scope, rewrite
+
+# The dtypes that a target's generated attention has rows for.
+_DTYPES: dict[str, tuple[str, ...]] = dict.fromkeys(
+    ("spirv", "ptx", "hip", "llvm", "oracle"), ("f32", "f16", "bf16")
+)
+
+
+def fuse_attention(graph: Graph, limits: DeviceLimits) -> Outcome:
+    """The graph with every chain that is proved to be attention as one eqn."""
+    matcher = Matcher(graph, limits)
+    rules = (
+        Rule("attention", ("matmul",), matcher.at_product),
+        Rule("attention_divided_late", ("div", "mul"), matcher.at_division),
+    )
+    return rewrite(graph, rules)
+
+
+class Matcher:
+    """The two rules, with the device's limits and the graph's readers at hand."""
+
+    def __init__(self, graph: Graph, limits: DeviceLimits) -> None:
+        self.limits = limits
+        self.users = users(graph)
+        self.results = {v.id for v in results(graph)}
+
+    def at_product(self, eqn: Eqn, scope: Scope) -> Var | None:
+        """matmul(softmax(scores), values)."""
+        chain = Chain()
+        try:
+            found = match_softmax(scope, eqn.ins[0], chain)
+            return found and self._fused(eqn, eqn, found, chain, scope)
+        except Decline as why:
+            scope.decline(f"not fused: {why.reason}", why.loc or eqn.loc)
+            return None
+
+    def at_division(self, eqn: Eqn, scope: Scope) -> Var | None:
+        """matmul(exp(scores), values) divided by the sum of the exps, or times its reciprocal."""
+        chain = Chain()
+        if eqn.out.type.elems == 0:
+            return None
+        try:
+            product = scope.producer(passed(scope, eqn.ins[0], chain))
+            if product is None or product.op != "matmul":
+                return None
+            found = match_exps(scope, product.ins[0], chain)
+            total = _divisor(scope, eqn, chain)
+            if found is None or total is None:
+                return None
+            if not match_total(scope, total, found, chain, eqn.out.type.shape):
+                return None
+            chain.add(product)
+            return self._fused(eqn, product, found, chain, scope)
+        except Decline as why:
+            scope.decline(f"not fused: {why.reason}", why.loc or eqn.loc)
+            return None
+
+    def _fused(
+        self, root: Eqn, product: Eqn, found: Softmax, chain: Chain, scope: Scope
+    ) -> Var | None:
+        """The attention eqn in root's place."""
+        scores = trace_scores(scope, found.scores, chain)
+        if scores is None:
+            return None
+        self._check_readers(root, chain, scope)
+        dims = dims_of(scores.matmul)
+        claim(
+            product.ins[0].type.shape[-2:] == (dims.rows, dims.keys),
+            "the weights' rows are not those of the scores",
+            product.loc,
+        )
+        form = read_stages(scores.stages, found.factor, found.loc)
+        self._check_device(dims, scores.matmul.loc)
+        try:
+            return self._emitted(root, product, scores, form, dims, scope)
+        except TypeRuleError as e:
+            raise Decline(e.message, root.loc) from None
+
+    def _emitted(
+        self, root: Eqn, product: Eqn, scores: Scores, form: Form, dims: Dims, scope: Scope
+    ) -> Var:
+        operands = read_operands(scope, scores.matmul, product, dims)
+        q, k, v = (operands.q, operands.k, operands.v)
+        dtypes = {q.type.dtype, k.type.dtype, v.type.dtype, root.out.type.dtype}
+        dtype = dtypes.pop() if len(dtypes) == 1 else "f32"
+        known = _DTYPES.get(self.limits.target, ())
+        claim(dtype in known, f"{self.limits.target} has no attention in {dtype}", root.loc)
+        masks = read_masks(scope, form.masks, dims, dtype)
+        q, k, v = (cast_to(scope, x, dtype) for x in (q, k, v))
+        out = _attention(scope, (q, k, v), operands, form, masks)
+        scope.did(_summary(q, k, v, form, masks), root.loc)
+        return reshaped(scope, cast_to(scope, out, root.out.type.dtype), root.out.type.shape)
+
+    def _check_readers(self, root: Eqn, chain: Chain, scope: Scope) -> None:
+        """Raises Decline where an intermediate has a reader outside of the chain."""
+        inside: dict[int, int] = {}
+        for eqn in (*chain.eqns.values(), root):
+            for v in eqn.ins:
+                inside[v.id] = inside.get(v.id, 0) + 1
+        for eqn in chain.eqns.values():
+            for v in eqn.outs:
+                if scope.uses(v) != inside.get(v.id, 0):
+                    self._decline_reader(v, eqn, root, chain)
+
+    def _decline_reader(self, v: Var, eqn: Eqn, root: Eqn, chain: Chain) -> None:
+        if v.id in self.results:
+            raise Decline(f"an intermediate ({eqn.op}) is an output", eqn.loc)
+        others = [
+            e
+            for e in self.users.get(v.id, ())
+            if e.outs[0].id not in chain.eqns and e.outs[0].id != root.outs[0].id
+        ]
+        reader = f", by {others[0].op} at {others[0].loc}" if others else ""
+        raise Decline(f"an intermediate ({eqn.op}) is read elsewhere{reader}", eqn.loc)
+
+    def _check_device(self, dims: Dims, loc: str) -> None:
+        groups = dims.batch * dims.heads * dims.rows
+        x, y = self.limits.grid[:2]
+        claim(
+            -(-groups // max(x, 1)) <= y,
+            f"{groups} query rows fit no grid of {x} by {y} on {self.limits.name}",
+            loc,
+        )
+
+
+def _divisor(scope: Scope, eqn: Eqn, chain: Chain) -> Var | None:
+    """b where eqn is a / b or a * recip(b)."""
+    if eqn.op == "div":
+        return eqn.ins[1]
+    by = scope.producer(eqn.ins[1])
+    if by is None or by.op != "recip":
+        return None
+    chain.add(by)
+    return by.ins[0]
+
+
+def _attention(
+    scope: Scope, qkv: tuple[Var, Var, Var], operands: Operands, form: Form, masks: Masks
+) -> Var:
+    names = ("q", "k", "v", *(name for name, _ in masks.operands))
+    attrs: dict[str, object] = dict(masks.attrs)
+    if form.softcap is not None:
+        attrs["softcap"] = form.softcap
+    return scope.emit(
+        "attention",
+        *qkv,
+        *(v for _, v in masks.operands),
+        operands=names,
+        scale=form.scale * operands.factor,
+        **attrs,
+    )
+
+
+def _summary(q: Var, k: Var, v: Var, form: Form, masks: Masks) -> str:
+    """What was fused, for people."""
+    n_rep = q.type.shape[1] // k.type.shape[1]
+    parts = [f"attention q {q.type} k {k.type} v {v.type} n_rep = {n_rep}"]
+    parts += [f"{name} {x.type}" for name, x in masks.operands]
+    parts += [f"{name} {value}" for name, value in masks.attrs]
+    if form.softcap is not None:
+        parts.append(f"softcap {form.softcap:g}")
+    return ", ".join(parts)

@@ -1,0 +1,163 @@
+"""Softmax over the last axis, in its spellings.
+
+    exp(x - max(x)) / sum(exp(x - max(x)))      with the maximum taken away or not
+    e * recip(sum(e))                           for the division
+    exp((x - max(x)) * c), c a number           as exp2 is written; c goes to the scores
+    reductions with keepdim or without, casts that lose nothing, reshapes that keep the last axis
+
+The sum may divide after the product with the values: div(matmul(e, v), sum(e)).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from poot.ir.attrs import ints_attr, str_attr
+from poot.ir.graph import Eqn, Var
+from poot.passes.attention.declines import Decline
+from poot.passes.attention.views import MOVES, factor_of, is_float_cast, lies_by_rows, view_of
+from poot.passes.engine import Scope
+
+
+@dataclass(slots=True)
+class Chain:
+    """The eqns that a rewrite would replace, in no order."""
+
+    eqns: dict[int, Eqn] = field(default_factory=dict[int, Eqn])
+
+    def add(self, eqn: Eqn) -> None:
+        self.eqns[eqn.outs[0].id] = eqn
+
+
+@dataclass(frozen=True, slots=True)
+class Softmax:
+    """softmax(scores * factor) over the last axis of `scores`; `exps` are its numerators."""
+
+    scores: Var
+    exps: Var
+    factor: float
+    loc: str
+
+
+def passed(scope: Scope, var: Var, chain: Chain) -> Var:
+    """var before casts between floats and reshapes that keep the last axis; notes them in chain."""
+    while (eqn := scope.producer(var)) is not None and _passes(eqn):
+        chain.add(eqn)
+        var = eqn.ins[0]
+    return var
+
+
+def _passes(eqn: Eqn) -> bool:
+    if eqn.op == "reshape":
+        x, out = eqn.ins[0].type.shape, eqn.out.type.shape
+        return bool(x) and bool(out) and x[-1] == out[-1]
+    return is_float_cast(eqn)
+
+
+def match_softmax(scope: Scope, probs: Var, chain: Chain) -> Softmax | None:
+    """The softmax whose result probs is, or None. Raises Decline where it is one, but over another
+    axis than the last."""
+    eqn = scope.producer(passed(scope, probs, chain))
+    if eqn is None:
+        return None
+    split = _division(scope, eqn, chain)
+    if split is None:
+        return None
+    exps, total = split
+    found = match_exps(scope, exps, chain)
+    if found is None or not match_total(scope, total, found, chain, exps.type.shape):
+        return None
+    chain.add(eqn)
+    return found
+
+
+def _division(scope: Scope, eqn: Eqn, chain: Chain) -> tuple[Var, Var] | None:
+    """(a, b) where eqn is a / b or a * recip(b)."""
+    if eqn.op == "div":
+        return eqn.ins[0], eqn.ins[1]
+    if eqn.op != "mul":
+        return None
+    for a, b in (eqn.ins, eqn.ins[::-1]):
+        inner = Chain()
+        by = scope.producer(_spread(scope, b, inner))
+        if by is not None and by.op == "recip":
+            chain.eqns |= inner.eqns
+            chain.add(by)
+            return a, by.ins[0]
+    return None
+
+
+def _spread(scope: Scope, var: Var, chain: Chain) -> Var:
+    """var before the casts and moves that give a row's number to its elements."""
+    while (eqn := scope.producer(var)) is not None and (eqn.op in MOVES or is_float_cast(eqn)):
+        chain.add(eqn)
+        var = eqn.ins[0]
+    return var
+
+
+def match_exps(scope: Scope, exps: Var, chain: Chain) -> Softmax | None:
+    """exps as exp of scores, less their maximum, times a number."""
+    inner = Chain()
+    eqn = scope.producer(passed(scope, exps, inner))
+    if eqn is None or eqn.op != "exp":
+        return None
+    inner.add(eqn)
+    scores, factor = eqn.ins[0], 1.0
+    while (by := scope.producer(passed(scope, scores, inner))) is not None:
+        number = factor_of(scope, by)
+        if number is None:
+            break
+        if not _is_shifted(scope, by.ins[0]):
+            break
+        inner.add(by)
+        scores, factor = by.ins[0], factor * number
+    shift = scope.producer(passed(scope, scores, inner))
+    if shift is not None and shift.op == "sub":
+        top = _fold(scope, shift.ins[1], "max", shift.out.type.shape, inner)
+        if top is not None and _same_rows(scope, top, shift.ins[0], inner):
+            inner.add(shift)
+            scores = shift.ins[0]
+    chain.eqns |= inner.eqns
+    return Softmax(scores, exps, factor, eqn.loc)
+
+
+def _is_shifted(scope: Scope, var: Var) -> bool:
+    """Whether var is scores less their maximum, times a number or not: a factor that stands before
+    anything else is one of the scores."""
+    eqn = scope.producer(passed(scope, var, Chain()))
+    return eqn is not None and eqn.op in ("sub", "mul", "div")
+
+
+def match_total(
+    scope: Scope, total: Var, found: Softmax, chain: Chain, shape: tuple[int, ...]
+) -> bool:
+    """Whether total, broadcast to that shape, gives each row the sum of its numerators."""
+    inner = Chain()
+    summed = _fold(scope, total, "sum", shape, inner)
+    if summed is None or not _same_rows(scope, summed, found.exps, inner):
+        return False
+    chain.eqns |= inner.eqns
+    return True
+
+
+def _fold(scope: Scope, var: Var, kind: str, shape: tuple[int, ...], chain: Chain) -> Var | None:
+    """x where var, broadcast to shape, gives each row of x its own reduction of that kind. Raises
+    Decline where the reduction is over another axis than the last."""
+    eqn = scope.producer(_spread(scope, var, chain))
+    if eqn is None or eqn.op != "reduce" or str_attr(eqn, "kind") != kind:
+        return None
+    rank, axes = len(eqn.ins[0].type.shape), ints_attr(eqn, "axis")
+    if axes != (rank - 1,):
+        shown = ", ".join(map(str, axes))
+        what = f"the softmax is over axis {shown} of {rank}, not over the keys (the last)"
+        raise Decline(what, eqn.loc)
+    view = view_of(scope, var, rounded=True)
+    if view.base != eqn.out or not lies_by_rows(view, shape):
+        return None
+    chain.add(eqn)
+    return eqn.ins[0]
+
+
+def _same_rows(scope: Scope, a: Var, b: Var, chain: Chain) -> bool:
+    """Whether a and b are one value but for casts and reshapes that keep the last axis."""
+    return a == b or passed(scope, a, chain) == passed(scope, b, chain)

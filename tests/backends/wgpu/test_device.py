@@ -1,0 +1,104 @@
+"""What is wgpu's own in the device: refusals before a submit, its errors, runs in flight."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from poot.backends.base import BufferRef, Code, Launch
+from poot.backends.wgpu.device import IN_FLIGHT, WgpuDevice, translated
+from poot.backends.wgpu.loader import wgpu
+from poot.codegen.kir.build import KernelBuilder
+from poot.errors import BackendError, DeviceLost, LaunchError, OutOfDeviceMemory
+from tests.support.gpu import gpu
+
+
+def opened() -> WgpuDevice:
+    device = gpu("wgpu")
+    assert isinstance(device, WgpuDevice)
+    return device
+
+
+def count_up(device: WgpuDevice) -> Code:
+    k = KernelBuilder("count_up", 16)
+    y = k.param("y", "i32", 16, "rw")
+    k.store(y, k.lane(), k.load(y, k.lane()) + 1)
+    return device.emit(k.kernel())
+
+
+def test_many_runs_without_a_read_stay_bounded_and_all_happen():
+    device = opened()
+    arena = device.allocate(64, "arena")
+    launch = Launch(0, (1, 1, 1), (BufferRef("arena", 0, 64),))
+    run = device.prepare(device.load([count_up(device)]), [launch], {"arena": arena})
+    runs = 5 * IN_FLIGHT + 3
+    for _ in range(runs):
+        run.run()
+    assert (device.copy_out(arena, 0, 64).view(np.int32) == runs).all()
+
+
+def test_many_launches_are_timed_in_parts():
+    device = opened()
+    arena = device.allocate(64, "arena")
+    launch = Launch(0, (1, 1, 1), (BufferRef("arena", 0, 64),))
+    run = device.prepare(device.load([count_up(device)]), [launch] * 2100, {"arena": arena})
+    assert len(run.timed()) == 2100
+    assert (device.copy_out(arena, 0, 64).view(np.int32) == 2100).all()
+
+
+def test_a_copy_within_one_buffer_is_refused():
+    device = opened()
+    arena = device.allocate(64, "arena")
+    with pytest.raises(BackendError, match="copies between two buffers: both are arena"):
+        device.copy(arena, 0, arena, 32, 16)
+
+
+def test_errors_are_translated_with_what_was_being_done():
+    opened()
+    for error, found in (
+        (wgpu.GPUOutOfMemoryError("x"), OutOfDeviceMemory),
+        (wgpu.GPUValidationError("Parent device is lost"), DeviceLost),
+        (wgpu.GPUValidationError("bad\n  thing"), LaunchError),
+        (RuntimeError("gone"), LaunchError),
+    ):
+        with pytest.raises(found, match="binding kv"), translated("binding kv", LaunchError):
+            raise error
+
+
+def test_a_closed_device_says_so():
+    device = WgpuDevice(opened().gpu)
+    buffer = device.allocate(16, "kept")
+    device.close()
+    assert buffer.is_freed
+    with pytest.raises(BackendError, match="was closed; open the device again"):
+        device.allocate(16, "late")
+
+
+FREED = """
+from poot.backends import wgpu
+from poot.backends.base import BufferRef, Launch
+from poot.errors import LaunchError
+from tests.backends.wgpu.test_device import count_up
+device = wgpu.open_device(0)
+arena = device.allocate(64, "arena")
+launch = Launch(0, (1, 1, 1), (BufferRef("arena", 0, 64),))
+run = device.prepare(device.load([count_up(device)]), [launch], {"arena": arena})
+device.free(arena)
+try:
+    run.run()
+except LaunchError as e:
+    print(e.message)
+"""
+
+
+def test_what_would_end_the_process_at_submit_is_refused_before_it():
+    """A destroyed buffer in a submit is a fatal error of the native library."""
+    opened()
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run([sys.executable, "-c", FREED], env=env, capture_output=True, timeout=60)
+    assert done.returncode == 0, done.stderr.decode()
+    assert done.stdout.decode() == "buffer arena of launches of count_up has been freed\n"

@@ -1,0 +1,134 @@
+"""One program on every target: how each is opened, and a run of any graph on it.
+
+A target joins by one row of BACKEND_MARKS (a backend of the registry) or of OPEN.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from poot.api import Program
+from poot.api import compile as compile_program
+from poot.backends.base import Device
+from poot.backends.registry import BACKENDS, open_device
+from poot.errors import BackendUnavailable
+from poot.ir.graph import Const, Graph, Slot, State, Weight
+from poot.oracle import Result
+from poot.passes.pipeline import PIPELINE, Pass
+from poot.session import Session
+from tests.support.gpu import clean, gpu, validate
+from tests.support.sim_device import SimDevice
+
+# Devices that tests open in a way of their own.
+OPEN: dict[str, Callable[[], Device]] = {
+    "simulator": SimDevice,
+    "vulkan": lambda: gpu("vulkan"),
+    "wgpu": lambda: gpu("wgpu"),
+    "webgpu-baseline": lambda: gpu("webgpu-baseline"),
+}
+# Other backends, and the marks of what runs on each. One that the registry lacks has no tests.
+BACKEND_MARKS: dict[str, tuple[pytest.MarkDecorator, ...]] = {
+    "cpu": (),
+    "cuda": (pytest.mark.cuda,),
+    "hip": (pytest.mark.amd,),
+}
+DEVICES = (*OPEN, *(name for name in BACKEND_MARKS if name in BACKENDS))
+# Targets that need no driver's compiler first; the simulator is slow at size, so tests may leave
+# it out by `on(but="simulator")`.
+GPU_LIKE = tuple(name for name in DEVICES if name != "simulator")
+
+
+def on(*names: str, but: str = "") -> pytest.MarkDecorator:
+    """Runs the test on each of these targets, or on every device but those named in `but`."""
+    chosen = names or tuple(n for n in DEVICES if n not in but.split())
+    rows = [
+        pytest.param(n, marks=BACKEND_MARKS.get(n, ())) for n in chosen if n in (*DEVICES, "oracle")
+    ]
+    return pytest.mark.parametrize("target", rows)
+
+
+@functools.cache
+def _opened(target: str) -> Device | str:
+    try:
+        return OPEN[target]() if target in OPEN else open_device(target)
+    except BackendUnavailable as e:
+        return e.message
+
+
+def device_of(target: str) -> Device:
+    """The process's device of a target, or a skip that says what is missing."""
+    device = _opened(target)
+    if isinstance(device, str):
+        pytest.skip(device)
+    return device
+
+
+_VALID: set[str] = set()
+
+
+def compile_on(
+    target: str, graphs: Graph | Mapping[str, Graph], *, passes: tuple[Pass, ...] = PIPELINE
+) -> Program:
+    """The graphs compiled for a target's own device, past every cache. Each kernel for Vulkan is
+    shown to spirv-val once."""
+    if target == "oracle":
+        return compile_program(graphs, target="oracle", passes=passes)
+    device = device_of(target)
+    made = compile_program(graphs, target=device.limits, passes=passes, cache=False)
+    if target == "vulkan":
+        for code in made.codes:
+            if code.key not in _VALID:
+                validate(code.binary)
+                _VALID.add(code.key)
+    return replace(made, device=device, target=target)
+
+
+def bind_feed(program: Program, graph: Graph, feed: Mapping[str, object]) -> Session:
+    """A session with the feed's weights bound and its States written."""
+    weights = {i.name: feed[i.name] for i in graph.inputs if isinstance(i.storage, Weight)}
+    session = program.bind(weights, allow_nonfinite=True)
+    for i in graph.inputs:
+        if isinstance(i.storage, State) and i.name in feed:
+            session.state[i.name] = feed[i.name]
+    return session
+
+
+def slots_of(graph: Graph, feed: Mapping[str, object]) -> dict[str, object]:
+    return {i.name: feed[i.name] for i in graph.inputs if isinstance(i.storage, Slot)}
+
+
+def run_program(program: Program, feed: Mapping[str, object], entry: str = "main") -> Result:
+    """One step in a session of its own: outputs in order, States after it. The validation layer
+    has nothing to say about it."""
+    graph = replace(program.entries[entry].source, tree=None)
+    session = bind_feed(program, graph, feed)
+    try:
+        session.step(entry, **slots_of(graph, feed))
+        outputs = tuple(session.runner.outputs(entry))
+        states = {name: np.asarray(session.state[name]) for name in session.state_inputs}
+    finally:
+        session.close()
+    if program.device is not None:
+        clean(program.device)
+    return Result(outputs, states, ())
+
+
+def run_everywhere(
+    graph: Graph,
+    feed: Mapping[str, object],
+    target: str,
+    *,
+    passes: tuple[Pass, ...] = PIPELINE,
+) -> Result:
+    """The graph compiled for the target and run once on the feed (an array for each Weight, Slot
+    and State by name)."""
+    return run_program(compile_on(target, graph, passes=passes), feed)
+
+
+def consts_of(graph: Graph) -> set[str]:
+    return {i.name for i in graph.inputs if isinstance(i.storage, Const)}
