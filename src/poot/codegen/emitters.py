@@ -7,6 +7,7 @@ from collections.abc import Callable
 from poot.codegen.code import Code, code_key
 from poot.codegen.kir.nodes import Kernel
 from poot.codegen.llvm.emit import emit_llvm
+from poot.codegen.ptx.emit import emit_ptx
 from poot.codegen.spirv.emit import emit_spirv
 from poot.errors import CapabilityError
 from poot.limits import DeviceLimits
@@ -15,6 +16,7 @@ from poot.limits import DeviceLimits
 EMITTERS: dict[str, Callable[[Kernel, DeviceLimits], tuple[bytes, str]]] = {
     "llvm": emit_llvm,
     "spirv": emit_spirv,
+    "ptx": emit_ptx,
 }
 
 
