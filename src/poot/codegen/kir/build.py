@@ -245,7 +245,11 @@ class KernelBuilder:
         return Val(self, dst)
 
     def _shared_ins(
-        self, name: str, type: Type, operands: tuple[Operand, ...], attrs: tuple[tuple[str, object], ...]
+        self,
+        name: str,
+        type: Type,
+        operands: tuple[Operand, ...],
+        attrs: tuple[tuple[str, object], ...],
     ) -> Val:
         """The register that holds this instruction's result: a known one, or a new one made as far out as may be."""
         key = (name, type, tuple((str(o), o.type) for o in operands), attrs)
