@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from dataclasses import replace
 
 import pytest
 
@@ -12,11 +13,12 @@ from poot.backends.launches import (
     check_launch,
     pack_immediates,
     padded,
+    refuse_more,
     touches,
     waits,
 )
 from poot.codegen.kir.nodes import Imm, Kernel, Param
-from poot.errors import BindingLimit, GridLimit, LaunchError
+from poot.errors import BackendUnavailable, BindingLimit, GridLimit, LaunchError
 from poot.limits import profile
 
 LIMITS = profile("webgpu-baseline")
@@ -107,3 +109,16 @@ def test_a_wait_covers_everything_before_it():
     a, b, c = launch(at(0), at(256)), launch(at(0), at(512)), launch(at(512), at(768))
     again = launch(at(256), at(1024))
     assert waits([a, b, c, again], [kernel()]) == [False, False, True, False]
+
+
+def test_a_device_may_be_narrowed_but_not_widened():
+    there = profile("lavapipe")
+    refuse_more(replace(there, threads=1, subgroup=0, has_i64=False), there)
+    more: tuple[tuple[dict[str, int], str], ...] = (
+        ({"threads": 2048}, "asks threads 2048: lavapipe has 1024"),
+        ({"has_i64": True}, "asks has_i64 1: lavapipe has 0"),
+        ({"subgroup": 32}, "asks subgroups of 32: lavapipe has 8"),
+    )
+    for change, words in more:
+        with pytest.raises(BackendUnavailable, match=words):
+            refuse_more(replace(there, **change), there)

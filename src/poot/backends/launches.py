@@ -9,13 +9,30 @@ from dataclasses import dataclass
 
 from poot.backends.base import BufferRef, Launch
 from poot.codegen.kir.nodes import Kernel
-from poot.errors import BindingLimit, GridLimit, LaunchError
+from poot.errors import BackendUnavailable, BindingLimit, GridLimit, LaunchError
 from poot.limits import DeviceLimits
 
 # Bindings end on whole vectors of four words, and allocations are padded to them.
 BINDING_QUANTUM = 16
 # Vulkan and WebGPU both promise that uniform blocks may start at multiples of this.
 UNIFORM_ALIGN = 256
+
+
+# What a device narrowed to other limits may not be given more of.
+_NARROWED = ("workgroup_nbytes", "threads", "buffer_nbytes", "binding_nbytes", "storage_buffers",
+             "has_f16_storage", "has_i64")  # fmt: skip
+
+
+def refuse_more(limits: DeviceLimits, there: DeviceLimits) -> None:
+    """Raises BackendUnavailable where the limits ask for more than the device has."""
+    for name in _NARROWED:
+        asked, most = int(getattr(limits, name)), int(getattr(there, name))
+        if asked > most:
+            raise BackendUnavailable(f"{limits.name} asks {name} {asked}: {there.name} has {most}")
+    if limits.subgroup not in (0, there.subgroup):
+        raise BackendUnavailable(
+            f"{limits.name} asks subgroups of {limits.subgroup}: {there.name} has {there.subgroup}"
+        )
 
 
 def padded(nbytes: int) -> int:

@@ -22,7 +22,7 @@ class Backend(Protocol):
         """Description and limits of each device, in the order of their indices."""
         ...
 
-    def open_device(self, index: int) -> Device: ...
+    def open_device(self, index: int, *, limits: DeviceLimits | None) -> Device: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +35,9 @@ class Found:
     reason: str | None
 
 
-# Backend -> its package, in the order that "auto" tries them. Software devices come after "cpu".
+# Backend -> its package. "auto" tries them in AUTO_ORDER, software GPUs after all others.
 BACKENDS: dict[str, str] = {
+    "cpu": "poot.backends.cpu",
     "vulkan": "poot.backends.vulkan",
     "wgpu": "poot.backends.wgpu",
 }
@@ -80,17 +81,19 @@ def auto_target() -> str:
 
 
 def open_device(target: str) -> Device:
-    """The device of a name such as "vulkan", "vulkan:1" or "auto".
+    """The device of a name: "vulkan", "vulkan:1", "auto", or with a limits profile that it is to
+    have exactly, "wgpu:0/webgpu-baseline".
 
     Raises BackendUnavailable for a name that isn't there, listing what is; the oracle is a target
     without a device."""
-    name, colon, index = (auto_target() if target == "auto" else target).partition(":")
+    device, slash, limits = target.partition("/")
+    name, colon, index = (auto_target() if device == "auto" else device).partition(":")
     well_formed = not colon or (index.isascii() and index.isdigit())
     if name == ORACLE:
         raise BackendUnavailable("the oracle runs in numpy and has no device to open")
     if name not in BACKENDS or not well_formed:
         raise BackendUnavailable(f"there is no device {target!r}; there are: {_listing()}")
-    return _backend(name).open_device(int(index or 0))
+    return _backend(name).open_device(int(index or 0), limits=profile(limits) if slash else None)
 
 
 def _listing() -> str:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 
 from poot.codegen.kir.nodes import Kernel
+from poot.codegen.kir.text import show
+from poot.limits import DeviceLimits
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,3 +23,9 @@ class Code:
     text: str
     key: str
     kernel: Kernel
+
+
+def code_key(kernel: Kernel, limits: DeviceLimits) -> str:
+    """The key of a kernel's code for a device."""
+    text = f"{limits.target}\n{limits.arch}\n{limits.vector}\n{show(kernel)}"
+    return hashlib.sha256(text.encode()).hexdigest()

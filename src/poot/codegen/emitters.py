@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 
-from poot.codegen.code import Code
+from poot.codegen.code import Code, code_key
 from poot.codegen.kir.nodes import Kernel
-from poot.codegen.kir.text import show
+from poot.codegen.llvm.emit import emit_llvm
+from poot.codegen.ptx.emit import emit_ptx
 from poot.codegen.spirv.emit import emit_spirv
 from poot.errors import CapabilityError
 from poot.limits import DeviceLimits
 
 # target -> (kernel, limits) -> (binary for the driver, text for people)
 EMITTERS: dict[str, Callable[[Kernel, DeviceLimits], tuple[bytes, str]]] = {
+    "llvm": emit_llvm,
     "spirv": emit_spirv,
+    "ptx": emit_ptx,
 }
 
 
@@ -27,5 +29,4 @@ def emit(kernel: Kernel, limits: DeviceLimits) -> Code:
             f"no emitter writes {limits.target!r} yet; emitters: {', '.join(sorted(EMITTERS))}"
         )
     binary, text = row(kernel, limits)
-    key = hashlib.sha256(f"{limits.target}\n{limits.arch}\n{show(kernel)}".encode()).hexdigest()
-    return Code(kernel.name, limits.target, binary, text, key, kernel)
+    return Code(kernel.name, limits.target, binary, text, code_key(kernel, limits), kernel)

@@ -12,6 +12,7 @@ from poot.ir.verify import verify
 from poot.ir.walk import renumber
 from poot.limits import DeviceLimits
 from poot.passes.attention.match import fuse_attention
+from poot.passes.canonicalize import canonicalize
 from poot.passes.dce import dce
 from poot.passes.engine import Note, Outcome
 from poot.passes.regions.form import form_regions
@@ -61,6 +62,7 @@ def _dce(graph: Graph, limits: DeviceLimits) -> Outcome:
 
 
 PIPELINE: tuple[Pass, ...] = (
+    Pass("canonicalize", canonicalize),
     Pass("attention", fuse_attention),
     Pass("regions", form_regions),
     Pass("dce", _dce),

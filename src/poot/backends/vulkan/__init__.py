@@ -13,10 +13,14 @@ def found() -> list[tuple[str, DeviceLimits]]:
 
 
 def open_device(
-    index: int = 0, *, validation: bool = False, use_staging: bool = False
+    index: int = 0,
+    *,
+    limits: DeviceLimits | None = None,
+    validation: bool = False,
+    use_staging: bool = False,
 ) -> VulkanDevice:
-    """The loader's device of that index.
+    """The loader's device of that index, with all it has, or as if it had exactly `limits`.
 
     `validation` turns the validation layer on (`VulkanDevice.messages`); `use_staging` copies
     through a staging buffer even where device memory is mapped. Raises BackendUnavailable."""
-    return VulkanDevice(connect(index, validation), use_staging)
+    return VulkanDevice(connect(index, validation), limits, use_staging)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +17,7 @@ from poot.backends.launches import (
     check_launch,
     pack_immediates,
     padded,
+    refuse_more,
     waits,
 )
 from poot.backends.vulkan.api import (
@@ -133,8 +134,15 @@ class VulkanDevice:
 
     Methods may be called from any thread. `close` frees what this opening allocated."""
 
-    def __init__(self, api: VulkanApi, use_staging: bool = False) -> None:
+    def __init__(
+        self, api: VulkanApi, limits: DeviceLimits | None = None, use_staging: bool = False
+    ) -> None:
         self._api = api
+        self._limits = api.limits
+        if limits is not None:
+            refuse_more(limits, api.limits)
+            align = max(limits.offset_align, api.limits.offset_align)
+            self._limits = replace(limits, offset_align=align)
         self._is_direct = api.is_direct and not use_staging
         self._lock = threading.RLock()
         self._buffers: weakref.WeakSet[VulkanBuffer] = weakref.WeakSet()
@@ -143,7 +151,7 @@ class VulkanDevice:
 
     @property
     def limits(self) -> DeviceLimits:
-        return self._api.limits
+        return self._limits
 
     @property
     def description(self) -> str:

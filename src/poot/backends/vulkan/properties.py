@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from typing import Any
 
 from poot.backends.vulkan.loader import vk
 from poot.limits import DeviceLimits
@@ -90,7 +91,7 @@ def _family(handle: object) -> tuple[int, int]:
     return 0, 0
 
 
-def _units(handle: object, extensions: set[str], is_software: bool) -> int:
+def _units(handle: object, extensions: frozenset[str], is_software: bool) -> int:
     """Compute units, where the driver tells."""
     if is_software:
         return os.cpu_count() or 1
@@ -120,51 +121,85 @@ def _subgroup(width: int, operations: int, stages: int) -> int:
     return width if has_all and in_compute else 0
 
 
-def read_physical(handle: object) -> Physical:
-    """Asks the driver for everything poot needs to know."""
-    there = {_text(e.extensionName) for e in vk.vkEnumerateDeviceExtensionProperties(handle, None)}
-    sub = vk.VkPhysicalDeviceSubgroupProperties()
-    memory_limits = vk.VkPhysicalDeviceMaintenance3Properties(pNext=sub)
-    widths = vk.VkPhysicalDeviceSubgroupSizeControlProperties(pNext=memory_limits)
-    driver = vk.VkPhysicalDeviceDriverProperties(
-        pNext=widths if SUBGROUP_CONTROL in there else memory_limits
-    )
-    chain = driver if DRIVER_PROPERTIES in there else driver.pNext
-    properties = vk.VkPhysicalDeviceProperties2(pNext=chain)
-    vk.vkGetPhysicalDeviceProperties2(handle, properties)
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """The structs that the driver filled, and the names of its extensions."""
+
+    about: object
+    subgroup: object
+    memory: object
+    widths: object
+    driver: object
+    storage: object
+    features: object
+    extensions: frozenset[str]
+
+
+def _ask(handle: object) -> Answers:
+    rows = vk.vkEnumerateDeviceExtensionProperties(handle, None)
+    there = frozenset(_text(row.extensionName) for row in rows)
+    subgroup = vk.VkPhysicalDeviceSubgroupProperties()
+    chain = memory = vk.VkPhysicalDeviceMaintenance3Properties(pNext=subgroup)
+    widths = driver = None
+    if SUBGROUP_CONTROL in there:
+        chain = widths = vk.VkPhysicalDeviceSubgroupSizeControlProperties(pNext=chain)
+    if DRIVER_PROPERTIES in there:
+        chain = driver = vk.VkPhysicalDeviceDriverProperties(pNext=chain)
+    about = vk.VkPhysicalDeviceProperties2(pNext=chain)
+    vk.vkGetPhysicalDeviceProperties2(handle, about)
     storage = vk.VkPhysicalDevice16BitStorageFeatures()
     features = vk.VkPhysicalDeviceFeatures2(pNext=storage)
     vk.vkGetPhysicalDeviceFeatures2(handle, features)
-    about, most = properties.properties, properties.properties.limits
+    return Answers(about, subgroup, memory, widths, driver, storage, features, there)
+
+
+def _limits(handle: object, answers: Answers, device_nbytes: int) -> DeviceLimits:
+    a: Any = answers
+    about, most = a.about.properties, a.about.properties.limits
     is_software = about.deviceType == vk.VK_PHYSICAL_DEVICE_TYPE_CPU
-    memory = vk.vkGetPhysicalDeviceMemoryProperties(handle)
-    kinds = tuple(memory.memoryTypes[at].propertyFlags for at in range(memory.memoryTypeCount))
-    heaps = [memory.memoryHeaps[at] for at in range(memory.memoryHeapCount)]
-    local = [h.size for h in heaps if h.flags & vk.VK_MEMORY_HEAP_DEVICE_LOCAL_BIT]
-    biggest = max(local or [h.size for h in heaps])
-    family, stamp_bits = _family(handle)
-    name = _text(about.deviceName)
-    limits = DeviceLimits(
-        name=name,
+    sub = a.subgroup
+    buffers = (most.maxPerStageDescriptorStorageBuffers, most.maxDescriptorSetStorageBuffers)
+    return DeviceLimits(
+        name=_text(about.deviceName),
         target="spirv",
         workgroup_nbytes=most.maxComputeSharedMemorySize,
         threads=min(most.maxComputeWorkGroupInvocations, most.maxComputeWorkGroupSize[0]),
         grid=tuple(most.maxComputeWorkGroupCount),
-        compute_units=_units(handle, there, is_software),
+        compute_units=_units(handle, answers.extensions, is_software),
         subgroup=_subgroup(sub.subgroupSize, sub.supportedOperations, sub.supportedStages),
-        buffer_nbytes=min(memory_limits.maxMemoryAllocationSize, biggest),
+        buffer_nbytes=min(a.memory.maxMemoryAllocationSize, device_nbytes),
         binding_nbytes=most.maxStorageBufferRange,
-        storage_buffers=min(
-            most.maxPerStageDescriptorStorageBuffers, most.maxDescriptorSetStorageBuffers
-        ),
-        memory_nbytes=biggest,
+        storage_buffers=min(buffers),
+        memory_nbytes=device_nbytes,
         offset_align=max(16, most.minStorageBufferOffsetAlignment),
-        has_f16_storage=bool(storage.storageBuffer16BitAccess),
-        has_i64=bool(features.features.shaderInt64),
+        has_f16_storage=bool(a.storage.storageBuffer16BitAccess),
+        has_i64=bool(a.features.features.shaderInt64),
         is_software=is_software,
     )
-    said = f", {_text(driver.driverName)} {_text(driver.driverInfo)}" if chain is driver else ""
-    bounds = (widths.minSubgroupSize, widths.maxSubgroupSize)
-    usable = (SUBGROUP_CONTROL,) if SUBGROUP_CONTROL in there else ()
-    stamp = most.timestampPeriod / 1000.0 if stamp_bits else 0.0
-    return Physical(handle, limits, name + said, family, stamp, kinds, bounds, usable)
+
+
+def read_physical(handle: object) -> Physical:
+    """Asks the driver for everything poot needs to know."""
+    answers = _ask(handle)
+    a: Any = answers
+    memory = vk.vkGetPhysicalDeviceMemoryProperties(handle)
+    kinds = tuple(memory.memoryTypes[at].propertyFlags for at in range(memory.memoryTypeCount))
+    heaps = [memory.memoryHeaps[at] for at in range(memory.memoryHeapCount)]
+    local = [h.size for h in heaps if h.flags & vk.VK_MEMORY_HEAP_DEVICE_LOCAL_BIT]
+    limits = _limits(handle, answers, max(local or [h.size for h in heaps]))
+    said = ""
+    if a.driver is not None:
+        said = f", {_text(a.driver.driverName)} {_text(a.driver.driverInfo)}"
+    family, stamp_bits = _family(handle)
+    period_us = a.about.properties.limits.timestampPeriod / 1000.0
+    bounds = (0, 0) if a.widths is None else (a.widths.minSubgroupSize, a.widths.maxSubgroupSize)
+    return Physical(
+        handle=handle,
+        limits=limits,
+        description=limits.name + said,
+        family=family,
+        timestamp_us=period_us if stamp_bits else 0.0,
+        kinds=kinds,
+        subgroups=bounds,
+        extensions=() if a.widths is None else (SUBGROUP_CONTROL,),
+    )

@@ -8,6 +8,7 @@ import threading
 from dataclasses import dataclass, replace
 from typing import Any
 
+from poot.backends.launches import refuse_more
 from poot.backends.wgpu.loader import MISSING, wgpu
 from poot.errors import BackendUnavailable
 from poot.limits import DeviceLimits
@@ -32,12 +33,15 @@ BASELINE_REST = {
 
 @dataclass(frozen=True, slots=True)
 class Adapter:
-    """An adapter with the limits that a device asked for in full will have."""
+    """An adapter with the limits that a device asked for in full will have.
+
+    `kind` is the API behind it, "Vulkan" and such."""
 
     handle: object
     limits: DeviceLimits
     description: str
     features: tuple[str, ...]
+    kind: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +67,7 @@ def read_adapters() -> list[Adapter]:
         raise BackendUnavailable(MISSING)
     with _LOCK:
         if not _ADAPTERS:
-            found = [_read(a) for a in _enumerate() if a.info["backend_type"] in NATIVE]
-            _ADAPTERS.extend(found)
+            _ADAPTERS.extend(a for a in map(_read, _enumerate()) if a.kind in NATIVE)
         if not _ADAPTERS:
             raise BackendUnavailable(NO_ADAPTER)
         return list(_ADAPTERS)
@@ -82,33 +85,46 @@ def _enumerate() -> list[object]:
 
 def _read(handle: object) -> Adapter:
     adapter: Any = handle
-    info, most, features = adapter.info, adapter.limits, set(adapter.features)
+    info, features = adapter.info, tuple(sorted(adapter.features))
+    text = f"{info['device']}, {info['description']}, by wgpu on {info['backend_type']}"
+    limits = _limits(dict(info), dict(adapter.limits), features)
+    return Adapter(handle, limits, text, features, info["backend_type"])
+
+
+def _limits(
+    info: dict[str, object], most: dict[str, int], features: tuple[str, ...]
+) -> DeviceLimits:
+    """An adapter's whole limits. Subgroups count where their width is one number."""
     is_software = info["adapter_type"] == "CPU"
-    low, high = info.get("stackgroup_min_size", 0), info.get("stackgroup_max_size", 0)
+    low, high = info.get("stackgroup_min_size"), info.get("stackgroup_max_size")
+    fixed = low if isinstance(low, int) and low == high and "subgroup" in features else 0
     groups = most["max-compute-workgroups-per-dimension"]
     buffer_nbytes = most["max-buffer-size"] // 16 * 16
-    host = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if is_software else 0
-    limits = DeviceLimits(
+    lanes = (most["max-compute-invocations-per-workgroup"], most["max-compute-workgroup-size-x"])
+    return DeviceLimits(
         name=f"wgpu {info['device']}",
         target="spirv",
         workgroup_nbytes=most["max-compute-workgroup-storage-size"],
-        threads=min(
-            most["max-compute-invocations-per-workgroup"], most["max-compute-workgroup-size-x"]
-        ),
+        threads=min(lanes),
         grid=(groups, groups, groups),
         compute_units=(os.cpu_count() or 1) if is_software else UNTOLD_UNITS,
-        subgroup=low if low == high and "subgroup" in features else 0,
+        subgroup=fixed,
         buffer_nbytes=buffer_nbytes,
         binding_nbytes=min(most["max-storage-buffer-binding-size"], buffer_nbytes),
         storage_buffers=most["max-storage-buffers-per-shader-stage"],
-        memory_nbytes=host or UNTOLD_NBYTES,
+        memory_nbytes=_host_nbytes() if is_software else UNTOLD_NBYTES,
         offset_align=max(16, most["min-storage-buffer-offset-alignment"]),
         has_f16_storage="shader-f16" in features,
         has_i64="shader-int64" in features,
         is_software=is_software,
     )
-    text = f"{info['device']}, {info['description']}, by wgpu on {info['backend_type']}"
-    return Adapter(handle, limits, text, tuple(sorted(features)))
+
+
+def _host_nbytes() -> int:
+    """The host's memory, where POSIX tells it."""
+    if not hasattr(os, "sysconf"):
+        return UNTOLD_NBYTES
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def _asked(limits: DeviceLimits) -> dict[str, int]:
@@ -128,15 +144,6 @@ def _asked(limits: DeviceLimits) -> dict[str, int]:
     }
 
 
-def _refuse_more(limits: DeviceLimits, there: DeviceLimits) -> None:
-    """Raises BackendUnavailable where the adapter has less than is asked."""
-    names = ("workgroup_nbytes", "threads", "buffer_nbytes", "binding_nbytes", "storage_buffers")
-    for name in names:
-        asked, most = getattr(limits, name), getattr(there, name)
-        if asked > most:
-            raise BackendUnavailable(f"{limits.name} asks {name} {asked}: {there.name} has {most}")
-
-
 def connect(index: int, limits: DeviceLimits | None = None) -> Gpu:
     """The process's device on an adapter, with the adapter's own limits or exactly those asked."""
     with _LOCK:
@@ -145,7 +152,7 @@ def connect(index: int, limits: DeviceLimits | None = None) -> Gpu:
             raise BackendUnavailable(f"there is no wgpu:{index}: wgpu finds {len(found)} adapters")
         adapter = found[index]
         wanted = limits or adapter.limits
-        _refuse_more(wanted, adapter.limits)
+        refuse_more(wanted, adapter.limits)
         key = (index, str(wanted))
         if key not in _GPUS:
             _GPUS[key] = _request(adapter, wanted)

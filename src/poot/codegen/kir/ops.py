@@ -352,6 +352,14 @@ _row(
     portable=False,
 )
 _row(
+    "frag_slice",
+    1,
+    1,
+    "The columns from `at` on, as many as dst has, of a frag: some of its registers, nothing moves.",
+    attrs="at",
+    portable=False,
+)
+_row(
     "frag_reduce",
     1,
     1,

@@ -5,6 +5,7 @@ fragments.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from poot.codegen.kir.frags import OPAQUE, SWIZZLES, elems_per_lane, held, lane_map
 from poot.codegen.kir.nodes import ELEMENT_BYTES, Blob, Frag, Ins, Param, Token, Ty, Type
@@ -191,6 +192,17 @@ def _frag_move(ins: Ins, decls: Decls) -> str:
     return "" if d.dtype in SHORT else "a 16-bit dtype"
 
 
+def _frag_slice(ins: Ins, decls: Decls) -> str:
+    a, d, at = ins.args[0].type, ins.dsts[0].type, ins.attr("at")
+    if not isinstance(a, Frag) or not isinstance(d, Frag) or not isinstance(at, int):
+        return "two frags and a column"
+    row = lane_map(a)
+    if row is None or replace(a, n=d.n) != d:
+        return "frags with a lane map that differ in columns alone"
+    inside = 0 <= at <= a.n - d.n and at % row.tile[1] == 0
+    return "" if inside else f"a column inside, at a multiple of {row.tile[1]}"
+
+
 def _line(ins: Ins, frag: Type) -> Ty | None:
     """The type of one value for each row or column that a lane holds."""
     axis = ins.attr("axis")
@@ -283,6 +295,7 @@ TARGET_RULES: dict[str, TargetRule] = {
     "frag_store": _frag_memory,
     "frag_cast": _frag_cast,
     "frag_move": _frag_move,
+    "frag_slice": _frag_slice,
     "frag_reduce": _frag_reduce,
     "frag_apply": _frag_apply,
     "mma": _mma,

@@ -7,11 +7,11 @@ the last buffer: WebGPU has no push constants, and one module serves Vulkan and 
 from __future__ import annotations
 
 from poot.codegen.kir.nodes import For, If, Ins, Kernel, Stmt, While
+from poot.codegen.kir.text import show
 from poot.codegen.spirv.body import Body
 from poot.codegen.spirv.control import emit_for, emit_if, emit_while, escaping, refuse_roles
 from poot.codegen.spirv.memory import Memory, accesses, declare_buffer, declare_shared
 from poot.codegen.spirv.ops import SPIRV, Scene
-from poot.codegen.spirv.text import disassemble
 from poot.codegen.spirv.words import BUILTINS, STORAGE, Module
 from poot.errors import BindingLimit, CapabilityError, DtypeLowering, PootError
 from poot.limits import DeviceLimits
@@ -58,9 +58,8 @@ def _most(kernel: Kernel, what: str, asked: int, most: int, limits: DeviceLimits
 
 
 def emit_spirv(kernel: Kernel, limits: DeviceLimits) -> tuple[bytes, str]:
-    """The module's words, and their text for people."""
-    binary = emit(kernel, limits)
-    return binary, disassemble(binary)
+    """The module's words, and the kernel's own text; `text.disassemble` shows the words."""
+    return emit(kernel, limits), show(kernel)
 
 
 class _Writer:

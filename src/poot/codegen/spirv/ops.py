@@ -375,6 +375,7 @@ SPIRV: dict[str, Row] = {
     "frag_coord": refuses(_MATRIX),
     "frag_load": refuses(_MATRIX),
     "frag_store": refuses(_MATRIX),
+    "frag_slice": refuses(_MATRIX),
     "frag_cast": refuses(_MATRIX),
     "frag_move": refuses(_MATRIX),
     "frag_reduce": refuses(_MATRIX),

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from poot.ir.graph import Eqn, Var
 from poot.passes.attention.declines import Decline, claim
 from poot.passes.attention.softmax import Chain
-from poot.passes.attention.views import factor_of, is_float_cast, number_of
+from poot.passes.attention.views import factor_of
 from poot.passes.engine import Scope
+from poot.passes.facts import is_float_cast, number_of
 
 _DEEPEST = 48
 _NEAR_ONE = 2.0**-21  # log2(e) times ln(2), each rounded to f32, is that near to 1

@@ -19,7 +19,7 @@ from poot.passes.regions.table import UPDATES
 ANCHORS = ("matmul", "attention", "reduce")
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Launch:
     """Positions of the placed eqns that run together."""
 

@@ -42,7 +42,7 @@ def form_regions(graph: Graph, limits: DeviceLimits) -> Outcome:
     for _ in range(_MOST_CUTS):
         if not assembler.to_cut - grouping.cut:
             break
-        grouping.cut |= assembler.to_cut
+        grouping.cut.update(assembler.to_cut)
         assembler, eqns = _assembled(graph, grouping, buffers)
     counts: dict[str, int] = {}
     for eqn in eqns:

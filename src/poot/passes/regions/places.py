@@ -9,7 +9,7 @@ stores fewer bytes: a squared residual is not stored beside the residual.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from poot.ir.graph import Eqn, Graph, Var
 from poot.ir.walk import results
@@ -35,7 +35,7 @@ def source_place(position: int) -> int:
     return -10 - position
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Places:
     """By position: the launch of a placed eqn, or None; of a deferred one its launch, or MANY."""
 
@@ -43,16 +43,17 @@ class Places:
     dest: list[int]
 
 
-@dataclass(slots=True)
 class _Reading:
-    """How the launches that read an eqn evaluate it: which, the cost they still bear, how often."""
+    """How the launches that read an eqn evaluate it: which, the cost they still bear, how often at
+    its own index and at others."""
 
-    dest: int | None = None
-    room: int = OWN_ROOM
-    reads: int = 1
-    apart: int = 0
-    only_masks: bool = True
-    homes: set[int] = field(default_factory=set[int])
+    def __init__(self) -> None:
+        self.dest: int | None = None
+        self.room = OWN_ROOM
+        self.reads = 0
+        self.apart = 0
+        self.only_masks = True
+        self.homes = set[int]()
 
     def add_dest(self, dest: int) -> None:
         self.dest = dest if self.dest in (None, dest) else MANY
@@ -118,7 +119,6 @@ class Placer:
     def _reading(self, eqn: Eqn) -> _Reading:
         """What the readers of eqn, all decided, ask of it."""
         got = _Reading()
-        got.reads = 0
         for v in eqn.outs:
             for position, operand in self.readers.get(v.id, []):
                 self._read(got, position, operand)

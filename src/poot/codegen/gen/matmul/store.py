@@ -34,7 +34,7 @@ def product_leaf(value: Val, own: Coords, loc: str) -> Leaf:
 def store_element(
     job: Job, segment: Segment, sinks: dict[int, Sink], own: Coords, sums: list[Val]
 ) -> None:
-    """Rounds the products' sums (f32) to their dtype and stores every output's element they make."""
+    """Rounds the products' sums (f32) to their dtype and stores the outputs' elements they make."""
     for product, total in zip(segment.products, sums, strict=True):
         value = job.numbers.rounded(total, product.out.type.dtype)
         job.pull.leaves[product.out.id] = product_leaf(value, own, product.loc)
@@ -70,7 +70,7 @@ def product_sinks(job: Job, products: Products) -> dict[int, Sink]:
 def side_calls(
     request: Request, limits: DeviceLimits, products: Products
 ) -> tuple[KernelCall, ...]:
-    """Launches for the outputs that no product reaches: elementwise, or folds where they need one."""
+    """Launches for the outputs that no product reaches: elementwise, or with folds."""
     if not products.aside:
         return ()
     folded: set[int] = set()

@@ -113,7 +113,8 @@ class ClockTracker:
             own = seen[first : first + width]
             lane, clock = self._reader[other, at], self._read[other, at]
             one: Ints = seen[np.maximum(lane, 0)]
-            known: Ints = np.where(lane >= 0, one, np.where(lane == TOGETHER, own.max(), own.min()))
+            rest: Ints = np.where(lane == TOGETHER, own.max(), own.min())
+            known: Ints = np.where(lane >= 0, one, rest)
             is_same = (lane == threads) | ((lane == TOGETHER) & (other == wave.number))
             bad = bad | ((clock > known) & np.logical_not(is_same))
         return bad
@@ -167,7 +168,7 @@ class ClockTracker:
         self.unfenced[at] = 0 if is_async_proxy else wave.number + 1
 
     def begin_read(self, wave: Wave, at: Ints, ins: Ins, lane: int | None = None) -> None:
-        """Through the matrix unit or the copy engine, by the whole wave or by one of its lanes."""
+        """Through the matrix unit or the copy engine, by the whole wave or one lane; each once."""
         who = np.full(at.shape, lane or 0, np.int64)
         self._check_flight(wave, at, who, False, ins)
         own = np.full(at.shape, -1, np.int64) if lane is None else self._threads(wave, who)
@@ -183,9 +184,9 @@ class ClockTracker:
                 loose,
                 ins,
             )
-        self._reading[np.unique(at)] += 1
+        self._reading[at] += 1
 
     def end_read(self, wave: Wave, at: Ints) -> None:
-        self._reading[np.unique(at)] -= 1
+        self._reading[at] -= 1
         self._reader[wave.number, at] = TOGETHER
         self._read[wave.number, at] = self.clocks.now[wave.number]

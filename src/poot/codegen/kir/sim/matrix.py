@@ -143,6 +143,20 @@ def _make_move(ins: Ins, dsts: Slots, args: Slots) -> Step:
     return run
 
 
+def _make_slice(ins: Ins, dsts: Slots, args: Slots) -> Step:
+    frag, part = frag_of(ins.args[0].type), frag_of(ins.dsts[0].type)
+    at = cast("int", ins.attr("at"))  # verified
+
+    def run(wave: Wave) -> None:
+        warp = warp_of(wave)
+        columns = layout(warp, frag)[1][:, 0]
+        base = columns - columns.min()
+        chosen = (base >= at) & (base < at + part.n)
+        wave.regs[dsts[0]] = whole(warp, frag, wave.regs[args[0]])[chosen]
+
+    return run
+
+
 def _lines(warp: Warp, frag: Frag, axis: int) -> Ints:
     """For each element the number of its row (axis 1) or column (0) among those that the lane
     holds, ascending.
@@ -208,6 +222,7 @@ MATRIX: dict[str, Maker] = {
     "frag_store": _make_store,
     "frag_cast": _make_cast,
     "frag_move": _make_move,
+    "frag_slice": _make_slice,
     "frag_reduce": _make_reduce,
     "frag_apply": _make_apply,
     "mma": _make_mma,

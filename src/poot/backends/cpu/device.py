@@ -1,0 +1,176 @@
+"""The CPU as a device: memory is numpy's, a launch list is one call of the pool."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from poot.backends.base import Buffer, Launch
+from poot.backends.cpu.machine import description, limits
+from poot.backends.cpu.pool import Pool, aligned, pool
+from poot.backends.cpu.runtime import RECORD, RECORD_NBYTES
+from poot.backends.launches import check_launch, pack_immediates, padded, waits
+from poot.codegen.code import Code
+from poot.codegen.emitters import emit
+from poot.codegen.kir.nodes import Kernel
+from poot.codegen.llvm.binding import Loaded, load_objects
+from poot.codegen.llvm.emit import symbol
+from poot.errors import LaunchError, OutOfDeviceMemory
+from poot.limits import DeviceLimits
+
+# A launch's groups are handed out in about this many parts a thread, so that none waits long.
+_PARTS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class HostBuffer:
+    """Aligned bytes. `nbytes` is what was asked for; whole quanta lie behind it."""
+
+    nbytes: int
+    data: np.ndarray = field(repr=False)
+
+    @property
+    def address(self) -> int:
+        return self.data.ctypes.data
+
+
+@dataclass(frozen=True, slots=True)
+class Module:
+    """Kernels in memory, by their index in the list that was loaded."""
+
+    kernels: tuple[Kernel, ...]
+    addresses: tuple[int, ...]
+    loaded: Loaded
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """A launch list as the records that the pool takes. Holds on to all they point at."""
+
+    pool: Pool
+    count: int
+    records: np.ndarray
+    held: tuple[object, ...]
+
+    def run(self) -> None:
+        """Runs the list and returns when all of it is done."""
+        self.pool.call(self.records.ctypes.data, self.count, 0)
+
+    def timed(self) -> list[float]:
+        """Runs with a meeting of the threads between launches; microseconds of each."""
+        times = np.zeros(self.count + 1, np.float64)
+        self.pool.call(self.records.ctypes.data, self.count, times.ctypes.data)
+        return [float(t) for t in np.diff(times)]
+
+    @property
+    def is_replay(self) -> bool:
+        return True
+
+
+class CpuDevice:
+    """This machine's processor. Everything is done when a call returns."""
+
+    def __init__(self) -> None:
+        self._limits = limits()
+        self._description = description()
+
+    @property
+    def limits(self) -> DeviceLimits:
+        return self._limits
+
+    @property
+    def description(self) -> str:
+        return self._description
+
+    def allocate(self, nbytes: int, label: str) -> HostBuffer:
+        """Zero-filled memory. Raises OutOfDeviceMemory."""
+        try:
+            return HostBuffer(nbytes, aligned(padded(nbytes)))
+        except MemoryError as e:
+            raise OutOfDeviceMemory(f"{label} needs {nbytes} bytes: {e}") from e
+
+    def free(self, buffer: Buffer) -> None:
+        """Nothing: numpy frees memory that nobody holds."""
+
+    def copy_in(self, buffer: Buffer, offset: int, data: np.ndarray) -> None:
+        flat = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
+        _bytes(buffer)[offset : offset + flat.size] = flat
+
+    def copy_out(self, buffer: Buffer, offset: int, nbytes: int) -> np.ndarray:
+        return _bytes(buffer)[offset : offset + nbytes].copy()
+
+    def copy(
+        self, source: Buffer, source_offset: int, target: Buffer, target_offset: int, nbytes: int
+    ) -> None:
+        moved = _bytes(source)[source_offset : source_offset + nbytes]
+        _bytes(target)[target_offset : target_offset + nbytes] = moved
+
+    def emit(self, kernel: Kernel) -> Code:
+        return emit(kernel, self._limits)
+
+    def load(self, codes: Sequence[Code]) -> Module:
+        """Links the object files. Raises LaunchError naming the kernels that LLVM refused."""
+        names = [symbol(c.key) for c in codes]
+        unique = {n: c.binary for n, c in zip(names, codes, strict=True)}
+        try:
+            loaded = load_objects(list(unique.values()), list(unique))
+        except RuntimeError as e:
+            kernels = ", ".join(c.name for c in codes)
+            raise LaunchError(f"the object files of {kernels} can't be loaded: {e}") from e
+        addresses = tuple(loaded.addresses[n] for n in names)
+        if not all(addresses):
+            raise LaunchError(f"no code was found for {codes[addresses.index(0)].name}")
+        return Module(tuple(c.kernel for c in codes), addresses, loaded)
+
+    def prepare(
+        self, loaded: object, launches: Sequence[Launch], buffers: dict[str, Buffer]
+    ) -> Recorded:
+        """Records for the pool. Raises LaunchError, GridLimit or BindingLimit."""
+        assert isinstance(loaded, Module), loaded
+        sizes = {name: b.nbytes for name, b in buffers.items()}
+        for launch in launches:
+            check_launch(launch, loaded.kernels[launch.kernel], sizes, self._limits)
+        must = waits(launches, loaded.kernels)
+        records = aligned(RECORD_NBYTES * max(1, len(launches)))
+        held: list[object] = [loaded, *buffers.values()]
+        for n, launch in enumerate(launches):
+            row = records[n * RECORD_NBYTES : (n + 1) * RECORD_NBYTES]
+            held += _write_record(row, launch, loaded, buffers, must[n], self._limits.cores)
+        return Recorded(pool(self._limits.cores), len(launches), records, tuple(held))
+
+    def close(self) -> None:
+        """Nothing: the pool is the process's."""
+
+
+def _bytes(buffer: Buffer) -> np.ndarray:
+    assert isinstance(buffer, HostBuffer), buffer
+    return buffer.data
+
+
+def _write_record(
+    row: np.ndarray,
+    launch: Launch,
+    module: Module,
+    buffers: dict[str, Buffer],
+    waits: bool,
+    threads: int,
+) -> list[object]:
+    """Fills one record; what it points at has to be held on to."""
+    kernel = module.kernels[launch.kernel]
+    pointers = np.zeros(max(1, len(launch.buffers)), np.int64)
+    for n, ref in enumerate(launch.buffers):
+        pointers[n] = _bytes(buffers[ref.space]).ctypes.data + ref.offset
+    imms = np.frombuffer(pack_immediates(kernel, launch.imms) or b"\0" * 4, np.uint8).copy()
+    x, y, z = launch.grid
+    groups = x * y * z
+    words, halves = row.view(np.int64), row.view(np.int32)
+    words[RECORD["fn"] // 8] = module.addresses[launch.kernel]
+    words[RECORD["buffers"] // 8] = pointers.ctypes.data
+    words[RECORD["imms"] // 8] = imms.ctypes.data
+    halves[RECORD["grid"] // 4 : RECORD["grid"] // 4 + 3] = launch.grid
+    halves[RECORD["waits"] // 4] = int(waits)
+    words[RECORD["groups"] // 8] = groups
+    words[RECORD["take"] // 8] = max(1, groups // (threads * _PARTS))
+    return [pointers, imms]

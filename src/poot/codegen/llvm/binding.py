@@ -1,0 +1,95 @@
+# pyright: basic
+"""llvmlite, which has no types: machines, object files, and code made ready to call."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+
+@functools.cache
+def llvm() -> tuple[Any, str]:
+    """llvmlite.binding, initialised, and an empty reason; or None and what to install."""
+    try:
+        binding = importlib.import_module("llvmlite.binding")
+    except (ImportError, OSError) as e:
+        return None, f"the Python package `llvmlite` is not there ({e}): pip install 'poot[cpu]'"
+    for name in ("targets", "asmprinters"):
+        getattr(binding, f"initialize_all_{name}")()
+    binding.initialize_native_target()
+    binding.initialize_native_asmprinter()
+    return binding, ""
+
+
+def missing() -> str:
+    """Why llvmlite can't be used, or an empty string."""
+    return llvm()[1]
+
+
+def host_cpu() -> tuple[str, dict[str, bool]]:
+    """LLVM's name of this machine's processor, and which of its features are there."""
+    binding = llvm()[0]
+    return str(binding.get_host_cpu_name()), dict(binding.get_host_cpu_features())
+
+
+@functools.cache
+def _machine(cpu: str, features: str) -> Any:
+    """A target machine; made once for each processor."""
+    binding = llvm()[0]
+    triple = binding.get_process_triple()
+    if cpu.startswith("x86-64") and not triple.startswith("x86_64"):
+        triple = "x86_64-unknown-linux-gnu"
+    target = binding.Target.from_triple(triple)
+    return target.create_target_machine(
+        cpu=cpu, features=features, opt=2, reloc="pic", codemodel="small"
+    )
+
+
+def _module(machine: Any, text: str) -> Any:
+    binding = llvm()[0]
+    module = binding.parse_assembly(text)
+    module.triple = str(machine.triple)
+    module.data_layout = str(machine.target_data)
+    module.verify()
+    options = binding.PipelineTuningOptions(speed_level=2)
+    options.loop_vectorization = False
+    options.slp_vectorization = False
+    options.loop_interleaving = False
+    builder = binding.create_pass_builder(machine, options)
+    builder.getModulePassManager().run(module, builder)
+    return module
+
+
+def compile_object(cpu: str, features: str, text: str) -> bytes:
+    """The text's object file. RuntimeError says what LLVM refused."""
+    machine = _machine(cpu, features)
+    return machine.emit_object(_module(machine, text))
+
+
+def compile_assembly(cpu: str, features: str, text: str) -> str:
+    """The text's assembly, for people."""
+    machine = _machine(cpu, features)
+    return machine.emit_assembly(_module(machine, text))
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """Object files in memory, and the addresses of functions in them. Holds them while it lives."""
+
+    engine: Any
+    addresses: dict[str, int]
+
+
+def load_objects(objects: Sequence[bytes], names: Sequence[str]) -> Loaded:
+    """Links object files into the process and finds the named functions."""
+    binding = llvm()[0]
+    backing = binding.parse_assembly("")
+    machine = binding.Target.from_default_triple().create_target_machine()
+    engine = binding.create_mcjit_compiler(backing, machine)
+    for data in objects:
+        engine.add_object_file(binding.ObjectFileRef.from_data(data))
+    engine.finalize_object()
+    return Loaded(engine, {n: int(engine.get_function_address(n)) for n in names})
