@@ -221,10 +221,10 @@ class _Checker:
         if problem:
             self.fail(problem, at)
         self.static(ins, at)
-        for dst in ins.dsts:
-            self.write(dst, ins.op, written, at)
         if ins.op == "wgmma" and not ins.attr("zero") and ins.dsts[0].name not in written:
             self.fail(f"{ins.dsts[0].name} written before, or zero", at)
+        for dst in ins.dsts:
+            self.write(dst, ins.op, written, at)
 
     def static(self, ins: Ins, at: str) -> None:
         """Numbers that are wrong whatever the kernel is run on."""
