@@ -63,7 +63,8 @@ GOOD = {
     "elementwise": "d: frag[mma,acc,16,8,f32] = exp2 c\ne: frag[mma,acc,16,8,bool] = lt c, d",
     "conversions": (
         "d: frag[mma,acc,16,8,bf16] = frag_cast c\ne: frag[mma,b,16,8,bf16] = frag_move d\n"
-        "q: frag[wgmma,a,64,64,bf16] = frag_cast z\nr: frag[wgmma,acc,64,16,f32] = frag_slice z at=48"
+        "q: frag[wgmma,a,64,64,bf16] = frag_cast z\n"
+        "r: frag[wgmma,acc,64,16,f32] = frag_slice z at=48"
     ),
     "tiles": (
         "d: frag[mma,a,16,16,bf16] = frag_load s[0], 64 swizzle=row trans=true\n"
