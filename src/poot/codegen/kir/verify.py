@@ -68,6 +68,9 @@ class _Checker:
         names = [d.name for d in (*k.params, *k.shared, *k.blobs)]
         for name in sorted({n for n in names if names.count(n) > 1}):
             self.fail("a name of its own", name)
+        for name in (k.name, *names, *(i.name for i in k.imms)):
+            if not name.isidentifier():
+                self.fail("a word as name", name)
         for decl in (*k.params, *k.shared):
             is_known = decl.dtype in ELEMENT_BYTES or (decl.dtype == "mbar" and decl in k.shared)
             if not is_known:
