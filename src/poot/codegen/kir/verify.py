@@ -68,6 +68,9 @@ class _Checker:
         names = [d.name for d in (*k.params, *k.shared, *k.blobs)]
         for name in sorted({n for n in names if names.count(n) > 1}):
             self.fail("a name of its own", name)
+        for name in (k.name, *names, *(i.name for i in k.imms)):
+            if not name.isidentifier():
+                self.fail("a word as name", name)
         for decl in (*k.params, *k.shared):
             is_known = decl.dtype in ELEMENT_BYTES or (decl.dtype == "mbar" and decl in k.shared)
             if not is_known:
@@ -221,10 +224,10 @@ class _Checker:
         if problem:
             self.fail(problem, at)
         self.static(ins, at)
-        for dst in ins.dsts:
-            self.write(dst, ins.op, written, at)
         if ins.op == "wgmma" and not ins.attr("zero") and ins.dsts[0].name not in written:
             self.fail(f"{ins.dsts[0].name} written before, or zero", at)
+        for dst in ins.dsts:
+            self.write(dst, ins.op, written, at)
 
     def static(self, ins: Ins, at: str) -> None:
         """Numbers that are wrong whatever the kernel is run on."""
