@@ -1,5 +1,5 @@
-"""The fixed list of steps that every emitter and assembler is tried on: each schedule with each dtype and
-odd shapes, as bodies in text."""
+"""The fixed list of steps that every emitter and assembler is tried on: each schedule with each
+dtype and odd shapes, as bodies in text."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ Updates = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A step by name: its body, how it is anchored, what it updates, its schedule where it is not the chosen
-    one, and how close to the oracle it comes on unit-normal inputs."""
+    """A step by name: its body, how it is anchored, what it updates, its schedule where it is not
+    the chosen one, and how close to the oracle it comes on unit-normal inputs."""
 
     name: str
     body: str
@@ -143,10 +143,12 @@ def attention_text(
     extra: tuple[tuple[str, str], ...] = (),
     **attrs: object,
 ) -> str:
-    """One attention over inputs q, k, v and `extra` (name, type) ones; k_shared takes its width off k, read
-    makes pools of k and v."""
+    """One attention over inputs q, k, v and `extra` (name, type) ones; k_shared takes its width
+    off k, read makes pools of k and v."""
     names = dict(extra)
-    width = widths[0] - (int(names["k_shared"].split(",")[-1].rstrip("]")) if "k_shared" in names else 0)
+    width = widths[0] - (
+        int(names["k_shared"].split(",")[-1].rstrip("]")) if "k_shared" in names else 0
+    )
     lead = f"{50},{heads[1]}" if "read" in names else f"2,{heads[1]},{keys}"
     types = {
         "q": f"{dtype}[2,{heads[0]},{rows},{widths[0]}]",

@@ -17,7 +17,9 @@ BASELINE = PROFILES["webgpu-baseline"]
 TINY = replace(BASELINE, grid=(7, 5, 1))
 
 
-@pytest.mark.parametrize("n, grid", [(1, (1, 1, 1)), (65535, (65535, 1, 1)), (65536, (32768, 2, 1))])
+@pytest.mark.parametrize(
+    "n, grid", [(1, (1, 1, 1)), (65535, (65535, 1, 1)), (65536, (32768, 2, 1))]
+)
 def test_a_count_folds_evenly(n, grid):
     assert fold_grid(n, BASELINE) == grid
 

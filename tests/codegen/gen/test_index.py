@@ -24,7 +24,7 @@ def ops(k: KernelBuilder) -> list[str]:
 
 
 def test_what_is_split_by_a_shape_and_merged_again_is_the_same_index():
-    k, ix, i = start(2 * 5 * 9)
+    _, ix, i = start(2 * 5 * 9)
     coords = ix.split(i, (2, 5, 9))
     assert flat(coords, (2, 5, 9)) == i
     assert ix.reshape(coords, (2, 5, 9), (10, 9))[0] == ix.divmod(i, 9)[0]
@@ -38,7 +38,7 @@ def test_a_sum_of_rows_and_columns_divides_without_a_division():
 
 
 def test_neighbours_share_their_words():
-    k, ix, q = start(10)
+    _, ix, q = start(10)
     places = [ix.divmod(q * 8 + u, 8) for u in range(8)]
     assert all(word == q for word, _ in places)
     assert [rest.literal for _, rest in places] == list(range(8))
