@@ -152,7 +152,7 @@ class _Walk:
             if x.type != eqn.out.type:
                 continue
             fill = number_of(self.scope, other)
-            stage = _stage(eqn, "select", fill or 0.0, cond, keeps)
+            stage = _stage(eqn, "select", 0.0 if fill is None else fill, cond, keeps)
             got = self._on(eqn, depth, x, stage)
             if isinstance(got, Scores) and fill is None:
                 got = _Miss("what a select puts in the scores' place is no number", eqn.loc, True)
