@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from poot.passes.canonical.casts import CASTS
-from tests.support.rules import checker, stays
+from tests.support.rewrites import checker, stays
 
 check, stay = checker(*CASTS), stays(*CASTS)
 

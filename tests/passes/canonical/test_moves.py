@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from poot.passes.canonical.moves import MOVES
-from tests.support.rules import checker
+from tests.support.rewrites import checker
 
 check = checker(*MOVES)
 

@@ -9,7 +9,7 @@ import pytest
 from poot.ir.text import parse, show
 from poot.passes.canonical.numbers import NUMBERS, numbers_from_arrays
 from tests.support.check import check_kept
-from tests.support.rules import checker, stays
+from tests.support.rewrites import checker, stays
 
 check, stay = checker(*NUMBERS), stays(*NUMBERS)
 

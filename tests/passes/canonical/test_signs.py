@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from poot.passes.canonical.signs import SIGNS
-from tests.support.rules import checker, stays
+from tests.support.rewrites import checker, stays
 
 check, stay = checker(*SIGNS), stays(*SIGNS)
 
