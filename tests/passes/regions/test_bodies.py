@@ -89,19 +89,19 @@ def test_a_launch_of_too_many_buffers_falls_apart():
 def test_values_that_inputs_decide_share_a_launch_with_their_like():
     got = formed(
         """
-        slot v0: i32[99] "p" kind=pos range=(0, 9)
-        weight v1: f32[4] "w"
-        v2: f32[99] = cast(v0) dtype=f32
-        v3: f32[99,1] = reshape(v2) shape=(99, 1)
-        v4: f32[99,4] = mul(v3, v1)
-        v5: f32[99,4] = cos(v4)
-        v6: f32[99,4] = sin(v4)
-        v7: f32[99,1] = reduce(v5) axis=(1,) keepdim=True kind=sum
-        v8: f32[99,1] = reduce(v6) axis=(1,) keepdim=True kind=max
-        v9: f32[99,4] = mul(v5, v7)
-        v10: f32[99,4] = mul(v6, v8)
-        v11: f32[4,99] = transpose(v5) perm=(1, 0)
-        v12: f32[99,99] = matmul(v6, v11)
+        slot v0: i32[199] "p" kind=pos range=(0, 9)
+        weight v1: f32[8] "w"
+        v2: f32[199] = cast(v0) dtype=f32
+        v3: f32[199,1] = reshape(v2) shape=(199, 1)
+        v4: f32[199,8] = mul(v3, v1)
+        v5: f32[199,8] = cos(v4)
+        v6: f32[199,8] = sin(v4)
+        v7: f32[199,1] = reduce(v5) axis=(1,) keepdim=True kind=sum
+        v8: f32[199,1] = reduce(v6) axis=(1,) keepdim=True kind=max
+        v9: f32[199,8] = mul(v5, v7)
+        v10: f32[199,8] = mul(v6, v8)
+        v11: f32[8,199] = transpose(v5) perm=(1, 0)
+        v12: f32[199,199] = matmul(v6, v11)
         out v9, v10, v12
         """
     )
