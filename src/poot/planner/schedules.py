@@ -14,6 +14,7 @@ from poot.ir.attrs import int_attr, ints_attr
 from poot.ir.graph import Eqn, Graph
 from poot.limits import DeviceLimits
 from poot.planner.request import Choice, Layout, Schedule, Scratch
+from poot.planner.panels import choose_panels
 from poot.planner.powers import power_of_two_below
 from poot.planner.products import choose_matmul
 from poot.planner.spills import new_part, spill_scratch
@@ -153,11 +154,19 @@ PORTABLE: dict[str, Row] = {
 }
 # target -> anchor -> row, where a target has its own.
 TARGETS: dict[str, dict[str, Row]] = {}
+# The same for rows that choose layouts and scratch too; None leaves the step to the other tables.
+WHOLE: dict[str, dict[str, Callable[[Graph, DeviceLimits], Choice | None]]] = {
+    "llvm": {"matmul": choose_panels},
+}
 
 
 def choose(body: Graph, anchor: str, updates: Updates, limits: DeviceLimits) -> Choice:
     """The schedule, layouts and scratch of a step. Raises AttentionLds, GridLimit,
     CapabilityError."""
+    whole = WHOLE.get(limits.target, {}).get(anchor)
+    choice = whole(body, limits) if whole is not None else None
+    if choice is not None:
+        return choice
     row = TARGETS.get(limits.target, {}).get(anchor) or PORTABLE[anchor]
     schedule, reason = row(body, updates, limits)
     scratch = spill_scratch(body, anchor, updates, limits)

@@ -10,6 +10,7 @@ from poot.codegen.gen.attention.streaming import lower_streaming
 from poot.codegen.gen.elementwise import lower_elementwise
 from poot.codegen.gen.lowered import Lowered
 from poot.codegen.gen.matmul.direct import lower_gemv
+from poot.codegen.gen.matmul.panels import lower_panels
 from poot.codegen.gen.matmul.tiled import lower_gemm
 from poot.codegen.gen.rank import lower_argmax, lower_topk
 from poot.codegen.gen.reduce import lower_reduce
@@ -25,6 +26,7 @@ SCHEDULES: dict[str, Callable[[Request, DeviceLimits], Lowered]] = {
     "elementwise": lower_elementwise,
     "gemm": lower_gemm,
     "gemv": lower_gemv,
+    "panels": lower_panels,
     "reduce": lower_reduce,
     "streaming": lower_streaming,
     "split_kv": lower_split_kv,
