@@ -14,6 +14,7 @@ from poot.ir.attrs import int_attr, ints_attr
 from poot.ir.graph import Eqn, Graph
 from poot.limits import DeviceLimits
 from poot.planner.request import Choice, Layout, Schedule, Scratch
+from poot.planner.key_blocks import choose_key_blocks
 from poot.planner.panels import choose_panels
 from poot.planner.powers import power_of_two_below
 from poot.planner.products import choose_matmul
@@ -156,7 +157,7 @@ PORTABLE: dict[str, Row] = {
 TARGETS: dict[str, dict[str, Row]] = {}
 # The same for rows that choose layouts and scratch too; None leaves the step to the other tables.
 WHOLE: dict[str, dict[str, Callable[[Graph, DeviceLimits], Choice | None]]] = {
-    "llvm": {"matmul": choose_panels},
+    "llvm": {"matmul": choose_panels, "attention": choose_key_blocks},
 }
 
 

@@ -10,6 +10,7 @@ to the epilogue, row by row. Sums are f32, in the order of the terms or in a few
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -38,6 +39,8 @@ from poot.planner.request import Request
 Place = Callable[[Index], Index]
 # Sums of one strip that keep the multipliers busy: their latency times how many there are.
 _SUMS = 8
+# Terms an unrolled step takes where the right operand lies ready.
+_STAGED_RUN = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,17 +296,18 @@ def _sums(
 ) -> None:
     job, shape, k, ix = work.job, work.shape, work.job.k, work.job.indexer
     parts = 1
-    while parts < shape.run and parts * shape.strip * shape.vectors < _SUMS:
+    while parts < _STAGED_RUN and shape.run % (2 * parts) == 0 and parts * shape.strip * shape.vectors < _SUMS:
         parts *= 2
     sums = [
         [[k.var(k.lit(0.0), name="s") for _ in range(shape.vectors)] for _ in range(shape.strip)]
         for _ in range(parts)
     ]
-    blocks = shape.depth // shape.run
+    run = math.gcd(shape.run, _STAGED_RUN) if work.stages_right else shape.run
+    blocks = shape.depth // run
     with k.for_(0, blocks, name="q") as q:
         block = ix.atom(q, blocks)
-        for u in range(shape.run):
-            at = block * shape.run + u
+        for u in range(run):
+            at = block * run + u
             if work.stages_right:
                 rights = [k.load("right", _staged(work, p, at, v)) for v in range(shape.vectors)]
             else:
