@@ -37,6 +37,7 @@ class Found:
 
 # Backend -> its package. "auto" tries them in AUTO_ORDER, software GPUs after all others.
 BACKENDS: dict[str, str] = {
+    "cuda": "poot.backends.cuda",
     "cpu": "poot.backends.cpu",
     "vulkan": "poot.backends.vulkan",
     "wgpu": "poot.backends.wgpu",

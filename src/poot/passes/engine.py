@@ -125,9 +125,10 @@ class Scope:
         return var
 
     def _resolved(self, eqn: Eqn) -> Eqn:
-        if not any(v.id in self._forward for v in eqn.ins):
+        if not any([v.id in self._forward for v in eqn.ins]):
             return eqn
-        return replace(eqn, ins=tuple(self.current(v) for v in eqn.ins))
+        ins = tuple([self.current(v) for v in eqn.ins])
+        return Eqn(eqn.op, ins, eqn.outs, eqn.attrs, eqn.loc)
 
     def _release(self, ins: Iterable[Var]) -> None:
         """Takes one reader from each var, and from the operands of whatever that leaves unread."""
@@ -167,7 +168,7 @@ class Scope:
         budget = 1024 + _REWRITES_PER_EQN * len(pending)
         while pending:
             eqn = pending.pop()
-            if not any(self._uses.get(o.id) for o in eqn.outs):
+            if not any([self._uses.get(o.id) for o in eqn.outs]):
                 self._release(eqn.ins)
                 continue
             eqn = self._resolved(eqn)

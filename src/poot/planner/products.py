@@ -1,4 +1,5 @@
-"""Schedules of matmul regions: `gemv` straight from memory for few rows, `gemm` through workgroup memory for many."""
+"""Schedules of matmul regions: `gemv` straight from memory for few rows, `gemm` through workgroup
+memory for many."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ from poot.planner.request import Schedule
 
 # Rows up to which a product is read straight from memory on a GPU.
 FEW_ROWS = 8
-# Terms a lane takes together: as many as share a scale in a quantised weight, else two loads of four.
+# Terms a lane takes together: as many as share a scale in a quantised weight, else two loads of
+# four.
 QUANTISED_RUN = 32
 RUN = 8
 
@@ -63,8 +65,8 @@ def choose_matmul(
 
 
 def _software_gemv(rows: int, cols: int, run: int, limits: DeviceLimits) -> dict[str, int]:
-    """One lane a column: a CPU gathers each lane's element anyway, and no lane waits. Several columns a lane
-    share the left operand's loads, while there are groups enough for the cores."""
+    """One lane a column: a CPU gathers each lane's element anyway, and no lane waits. Several
+    columns a lane share the left operand's loads, while there are groups enough for the cores."""
     threads = min(32, power_of_two_below(limits.threads))
     wide = 1
     while wide < 4 and cols >= threads * wide * 2 * 4 and (rows > 1 or run > RUN):
@@ -79,7 +81,8 @@ def _software_gemv(rows: int, cols: int, run: int, limits: DeviceLimits) -> dict
 def _gemv(
     body: Graph, rows: int, depth: int, run: int, adjacent: bool, limits: DeviceLimits
 ) -> dict[str, int]:
-    """Lanes share each sum: many where neighbouring lanes read neighbouring terms, a few to split long sums."""
+    """Lanes share each sum: many where neighbouring lanes read neighbouring terms, a few to split
+    long sums."""
     threads = min(128, power_of_two_below(limits.threads))
     lanes = min(32 if adjacent else 4, threads)
     while lanes > 1 and lanes * run > depth:
@@ -91,7 +94,8 @@ def _gemv(
 
 
 def _gemm(body: Graph, rows: int, limits: DeviceLimits) -> dict[str, int]:
-    """Square tiles of 64, fewer rows where there are no more, fewer terms where workgroup memory is short."""
+    """Square tiles of 64, fewer rows where there are no more, fewer terms where workgroup memory
+    is short."""
     lane_m = lane_n = 4
     tile_m = 64 if rows > 32 else 32 if rows > 16 else 16
     tile_n, tile_k = 64, 16

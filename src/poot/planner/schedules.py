@@ -13,11 +13,11 @@ from poot.errors import AttentionLds, CapabilityError
 from poot.ir.attrs import int_attr, ints_attr
 from poot.ir.graph import Eqn, Graph
 from poot.limits import DeviceLimits
-from poot.planner.request import Choice, Layout, Schedule, Scratch
 from poot.planner.key_blocks import choose_key_blocks
 from poot.planner.panels import choose_panels
 from poot.planner.powers import power_of_two_below
 from poot.planner.products import choose_matmul
+from poot.planner.request import Choice, Layout, Schedule, Scratch
 from poot.planner.spills import new_part, spill_scratch
 
 Updates = tuple[tuple[int, int], ...]

@@ -213,13 +213,14 @@ class Body:
 
     def folds(self, ins: Ins) -> bool:
         """Binds the result of what needs no instruction, and notes what later addresses use."""
-        if len(ins.dsts) != 1 or ins.dsts[0].mutable or not isinstance(ins.dsts[0].type, Ty):
+        type = ins.dsts[0].type if len(ins.dsts) == 1 else None
+        if not isinstance(type, Ty) or ins.dsts[0].mutable:
             return False
         dst, args = ins.dsts[0], tuple(self.resolve(a) for a in ins.args)
         if ins.op == "set":
             found: Operand | None = args[0] if isinstance(args[0], Lit) else None
         else:
-            found = fold(ins.op, args, dst.type) if ins.op in _FOLDED else None
+            found = fold(ins.op, args, type) if ins.op in _FOLDED else None
         if found is None:
             self._note(ins.op, dst, args)
             return False

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from poot.codegen.kir.nodes import For, If, Ins, Kernel, Lit, Role, Roles, Stmt, Ty, While
+from poot.codegen.kir.rules import named_scope
 from poot.codegen.ptx.body import Body
 from poot.codegen.ptx.text import KIND
 from poot.codegen.ptx.types import letter
@@ -180,7 +181,7 @@ def emit_while(b: Body, stmt: While, emit: Emit) -> None:
 
 
 def entry_registers(threads: int) -> int:
-    """Registers that each lane of a workgroup starts with where it has a multiprocessor to itself."""
+    """Registers that each lane starts with in a workgroup alone on its multiprocessor."""
     return min(_MOST, _FILE // threads // 8 * 8)
 
 
@@ -196,9 +197,9 @@ def used_barriers(body: tuple[Stmt, ...]) -> set[int]:
     used: set[int] = set()
     for stmt in body:
         if isinstance(stmt, Ins):
-            scope = stmt.attr("scope")
-            if isinstance(scope, tuple) and len(scope) == 3 and isinstance(scope[1], int):
-                used.add(scope[1])
+            named = named_scope(stmt.attr("scope"))
+            if named is not None:
+                used.add(named[0])
             if stmt.op in ("barrier_sync", "barrier_arrive") and isinstance(stmt.args[0], Lit):
                 used.add(int(stmt.args[0].value))
         elif isinstance(stmt, If):

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from poot.codegen.kir.nodes import ELEMENT_BYTES, Ins, Kernel, Lit, Operand, Param, Reg, Shared, Ty
+from poot.codegen.kir.nodes import ELEMENT_BYTES, Ins, Kernel, Lit, Operand, Param, Shared, Ty
 from poot.codegen.ptx.body import Body, dtype_of
 from poot.codegen.ptx.text import KIND, as_bits
 from poot.codegen.ptx.types import from_words, to_words
@@ -106,7 +106,7 @@ class Memory:
             return self._fixed(b, base, int(root.value) + extra, nbytes, start, mem)
         spell = b.one(root)
         key = ("place", base, spell, nbytes)
-        is_fixed = isinstance(root, Reg) and not root.mutable
+        is_fixed = not root.mutable
         make = self._maker(b, base, root, spell, nbytes, mem in self.params)
         return Place(b.shared(key, make) if is_fixed else make(), start + extra * nbytes)
 

@@ -7,6 +7,7 @@ refused by the row with a reason.
 from __future__ import annotations
 
 from poot.codegen.kir.nodes import ELEMENT_BYTES, Ins, Token
+from poot.codegen.kir.rules import named_scope
 from poot.codegen.ptx.body import Body, count_of, dtype_of
 from poot.codegen.ptx.copies import (
     async_commit,
@@ -131,18 +132,16 @@ def _atomic(b: Body, ins: Ins, scene: Scene) -> None:
 
 
 def _barrier(b: Body, ins: Ins, scene: Scene) -> None:
-    match ins.attr("scope"):
-        case "group":
-            b.do("bar.sync 0")
-        case "subgroup":
-            b.do("bar.warp.sync 0xFFFFFFFF")
-        case "role":
-            number, threads = b.role or (0, b.kernel.threads)
-            b.do(f"bar.sync {number}, {threads}")
-        case ("named", number, threads):
-            b.do(f"bar.sync {number}, {threads}")
-        case scope:
-            raise DtypeLowering(f"ptx has no barrier of scope {scope}")
+    scope = ins.attr("scope")
+    named = b.role if scope == "role" else named_scope(scope)
+    if scope == "subgroup":
+        b.do("bar.warp.sync 0xFFFFFFFF")
+    elif named is not None:
+        b.do(f"bar.sync {named[0]}, {named[1]}")
+    elif scope in ("group", "role"):
+        b.do("bar.sync 0")
+    else:
+        raise DtypeLowering(f"ptx has no barrier of scope {scope}")
 
 
 def _fence(b: Body, ins: Ins, scene: Scene) -> None:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from poot.codegen.kir.nodes import Ins
 from poot.codegen.ptx.body import Body, count_of, dtype_of
-from poot.codegen.ptx.scalars import FOLDS
 from poot.codegen.ptx.rows import Row, Scene, int_attr
+from poot.codegen.ptx.scalars import FOLDS
 from poot.codegen.ptx.text import KIND
 from poot.codegen.ptx.types import letter
 
