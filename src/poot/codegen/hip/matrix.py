@@ -150,6 +150,20 @@ def cast(elements: Callable[[Body, Ins], None]) -> Callable[[Body, Ins], None]:
     return row
 
 
+def columns(b: Body, ins: Ins) -> None:
+    """The columns from `at` on: the base tiles of each row of tiles that hold them."""
+    frag, part = frag_of(b, ins.args[0].type), frag_of(b, ins.dsts[0].type)
+    at, row = ins.attr("at"), lane_map(frag)
+    assert isinstance(at, int), ins
+    assert row is not None, frag
+    across, first, count = (n // row.tile[1] for n in (frag.n, at, part.n))
+    lanes, out = b.lanes(ins.args[0]), list[str]()
+    for down in range(frag.m // row.tile[0]):
+        start = (down * across + first) * row.elems
+        out += lanes[start : start + count * row.elems]
+    b.put(ins.dsts[0], out)
+
+
 def _lines(frag: Frag, axis: int) -> list[int]:
     """For each element the number of its row (axis 1) or column (0) among those that a lane
     holds."""

@@ -105,10 +105,8 @@ def _vector_load(b: Body, type: Type, cache: str) -> str:
     name = "_".join(w for w in ("load", cache, f"{dtype}x{lanes}") if w)
     args = f"const {element}* p"
     if cache:
-        each = ", ".join(
-            loaded(dtype, f"__builtin_nontemporal_load(p + {n})") for n in range(lanes)
-        )
-        b.function(name, result, args, [f"return {result}{{{each}}};"])
+        each = [loaded(dtype, f"__builtin_nontemporal_load(p + {n})") for n in range(lanes)]
+        b.function(name, result, args, _filled(result, each))
     elif HELD_IN[dtype] == dtype and dtype != "bool":
         b.function(name, result, args, [f"return *(const {result}*)p;"])
     else:

@@ -333,6 +333,7 @@ HIP: dict[str, Row] = {
     "frag_store": matrix.store,
     "frag_cast": matrix.cast(cast),
     "frag_move": refuses("its fragments keep the lane map of their role"),
+    "frag_slice": matrix.columns,
     "frag_reduce": matrix.reduce,
     "frag_apply": matrix.apply,
     "mma": matrix.product,
