@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from poot.backends.base import Device
-from poot.backends.registry import open_device
+from poot.backends.registry import auto_target, open_device
 from poot.cache import DiskCache
 from poot.codegen.code import Code
 from poot.codegen.emitters import emit
@@ -55,8 +55,14 @@ def resolve_target(target: str | DeviceLimits) -> Target:
         return Target(target.name, target, None)
     if target in PROFILES:
         return Target(target, PROFILES[target], None)
-    device = open_device(target)
-    return Target(target, device.limits, device)
+    name = target
+    if target == "auto":
+        name = knobs().target or auto_target()
+        LOG.info("auto is %s", name)
+        if name in PROFILES:
+            return Target(name, PROFILES[name], None)
+    device = open_device(name)
+    return Target(name, device.limits, device)
 
 
 def _request_key(request: Request, limits: DeviceLimits) -> str:

@@ -134,7 +134,7 @@ PROFILES: dict[str, DeviceLimits] = {
             "cpu-avx2",
             "llvm",
             workgroup_nbytes=65536,
-            threads=64,
+            threads=256,
             grid=((1 << 31) - 1, 65535, 65535),
             compute_units=2,
             subgroup=8,

@@ -216,7 +216,7 @@ class DeviceRunner:
         return self._ready[entry]
 
     def record(self, entry: str) -> bool:
-        return all(e is None or e.is_replay for e in self._prepare(entry))
+        return all([e.record() for e in self._prepare(entry) if e is not None])
 
     def run(self, entry: str) -> Failure | None:
         guards, rest = self._prepare(entry)

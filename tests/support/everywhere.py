@@ -6,6 +6,7 @@ A target joins by one row of BACKEND_MARKS (a backend of the registry) or of OPE
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
@@ -17,7 +18,8 @@ from poot.api import compile as compile_program
 from poot.backends.base import Device
 from poot.backends.registry import BACKENDS, open_device
 from poot.errors import BackendUnavailable
-from poot.ir.graph import Const, Graph, Slot, State, Weight
+from poot.ir.attrs import graph_attr
+from poot.ir.graph import Eqn, Graph, Slot, State, Weight
 from poot.oracle import Result
 from poot.passes.pipeline import PIPELINE, Pass
 from poot.session import Session
@@ -130,5 +132,12 @@ def run_everywhere(
     return run_program(compile_on(target, graph, passes=passes), feed)
 
 
-def consts_of(graph: Graph) -> set[str]:
-    return {i.name for i in graph.inputs if isinstance(i.storage, Const)}
+def eqns_of(graph: Graph) -> list[Eqn]:
+    """Every eqn, those in the bodies of regions in the place of their region."""
+    bodies = (graph_attr(e).eqns if e.op == "region" else (e,) for e in graph.eqns)
+    return list(itertools.chain.from_iterable(bodies))
+
+
+def fused_count(program: Program, op: str, entry: str = "main") -> int:
+    """How many eqns of a fused op an entry point has after the passes."""
+    return sum(e.op == op for e in eqns_of(program.entries[entry].final))

@@ -42,7 +42,7 @@ def run_on(
         ready = device.prepare(loaded, launches, buffers)
         ready.run()
         if times is not None:
-            times.extend(min(t) for t in zip(*(ready.timed() for _ in range(3)), strict=True))
+            times.extend(min(t) for t in zip(*(ready.timed() for _ in range(12)), strict=True))
         for n in range(len(request.body.outputs)):
             key = updates.get(("out", n), ("out", n))
             arrays["out", n] = device.copy_out(buffers[names[key]], 0, arrays[key].size)

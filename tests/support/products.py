@@ -1,4 +1,5 @@
-"""Bodies of matmul regions: each form of prologue, epilogue, batch and update that a region may hold."""
+"""Bodies of matmul regions: each form of prologue, epilogue, batch and update that a region may
+hold."""
 
 from __future__ import annotations
 

@@ -56,6 +56,11 @@ class Executable(Protocol):
         tell)."""
         ...
 
+    def record(self) -> bool:
+        """Makes a recording that `run` replays from here on; False where the backend has none.
+        Raises CaptureUnavailable where what is installed has none."""
+        ...
+
     @property
     def is_replay(self) -> bool:
         """Whether `run` replays a recording, with no encoding work per launch."""

@@ -35,8 +35,9 @@ class Found:
     reason: str | None
 
 
-# Backend -> its package, in the order that "auto" tries them. Software devices come after "cpu".
+# Backend -> its package. "auto" tries them in AUTO_ORDER, software GPUs after all others.
 BACKENDS: dict[str, str] = {
+    "cuda": "poot.backends.cuda",
     "cpu": "poot.backends.cpu",
     "vulkan": "poot.backends.vulkan",
     "wgpu": "poot.backends.wgpu",

@@ -8,6 +8,7 @@ from poot.codegen.code import Code, code_key
 from poot.codegen.hip.emit import emit_hip
 from poot.codegen.kir.nodes import Kernel
 from poot.codegen.llvm.emit import emit_llvm
+from poot.codegen.ptx.emit import emit_ptx
 from poot.codegen.spirv.emit import emit_spirv
 from poot.errors import CapabilityError
 from poot.limits import DeviceLimits
@@ -17,6 +18,7 @@ EMITTERS: dict[str, Callable[[Kernel, DeviceLimits], tuple[bytes, str]]] = {
     "hip": emit_hip,
     "llvm": emit_llvm,
     "spirv": emit_spirv,
+    "ptx": emit_ptx,
 }
 
 

@@ -148,11 +148,13 @@ def renumber(graph: Graph) -> Graph:
     new = {v.id: Var(n, v.type) for n, v in enumerate(bound_vars(graph))}
 
     def to(vs: tuple[Var, ...]) -> tuple[Var, ...]:
-        return tuple(new[v.id] for v in vs)
+        return tuple([new[v.id] for v in vs])
 
     def moved(eqn: Eqn) -> Eqn:
-        attrs = tuple((k, renumber(v) if isinstance(v, Graph) else v) for k, v in eqn.attrs)
-        return replace(eqn, ins=to(eqn.ins), outs=to(eqn.outs), attrs=attrs)
+        attrs = eqn.attrs
+        if any(isinstance(v, Graph) for _, v in attrs):
+            attrs = tuple((k, renumber(v) if isinstance(v, Graph) else v) for k, v in attrs)
+        return Eqn(eqn.op, to(eqn.ins), to(eqn.outs), attrs, eqn.loc)
 
     return replace(
         graph,

@@ -10,18 +10,17 @@ differ.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from poot.ir.graph import Eqn, Graph, Var
 from poot.ir.walk import rebuild
 
-Key = tuple[str, tuple[int, ...], tuple[tuple[str, str], ...]]
+Key = tuple[str, tuple[int, ...], tuple[tuple[str, object], ...]]
+_BY_VALUE = (int, str, tuple)  # equal values of one of these types are the same number or name
 
 
 def key_of(eqn: Eqn) -> Key:
     """What equal eqns share."""
-    attrs = tuple((name, repr(value)) for name, value in eqn.attrs)
-    return eqn.op, tuple(v.id for v in eqn.ins), attrs
+    attrs = tuple([(k, v if type(v) in _BY_VALUE else repr(v)) for k, v in eqn.attrs])
+    return eqn.op, tuple([v.id for v in eqn.ins]), attrs
 
 
 def cse(graph: Graph) -> Graph:
@@ -31,7 +30,8 @@ def cse(graph: Graph) -> Graph:
     kept: list[Eqn] = []
     for eqn in graph.eqns:
         if any(v.id in same for v in eqn.ins):
-            eqn = replace(eqn, ins=tuple(same.get(v.id, v) for v in eqn.ins))
+            ins = tuple(same.get(v.id, v) for v in eqn.ins)
+            eqn = Eqn(eqn.op, ins, eqn.outs, eqn.attrs, eqn.loc)
         earlier = first.setdefault(key_of(eqn), eqn)
         if earlier is eqn:
             kept.append(eqn)

@@ -18,7 +18,7 @@ def dce(graph: Graph) -> Graph:
     live = {v.id for v in results(graph)}
     kept: list[Eqn] = []
     for eqn in reversed(graph.eqns):
-        if any(o.id in live for o in eqn.outs):
+        if any([o.id in live for o in eqn.outs]):
             kept.append(eqn)
-            live.update(v.id for v in eqn.ins)
+            live.update([v.id for v in eqn.ins])
     return graph if len(kept) == len(graph.eqns) else replace(graph, eqns=tuple(reversed(kept)))

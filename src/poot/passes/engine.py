@@ -22,6 +22,7 @@ RuleFn = Callable[[Eqn, "Scope"], "Var | tuple[Var, ...] | None"]
 
 # Rewrites allowed per eqn before the rules are held to go round in circles.
 _REWRITES_PER_EQN = 32
+_MOST_SWEEPS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +68,7 @@ class Scope:
         self._inputs: dict[int, Input] = {i.var.id: i for i in graph.inputs}
         self._next = next_id(graph)
         self._loc = ""
+        self._shared: list[int] = []
 
     def producer(self, var: Var) -> Eqn | None:
         """The finished eqn that makes var, or None for an input."""
@@ -79,6 +81,19 @@ class Scope:
     def uses(self, var: Var) -> int:
         """How many operands, outputs and states read var now."""
         return self._uses.get(var.id, 0)
+
+    def is_read_once(self, var: Var) -> bool:
+        """Whether var has one reader. Where it has more now and one in the end, the sweep is made
+        again, so that it does not matter which of them went first."""
+        if self.uses(var) != 1:
+            self._shared.append(var.id)
+            return False
+        return True
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether no answer of `is_read_once` would be another now."""
+        return all(self._uses.get(id, 0) != 1 for id in self._shared)
 
     def emit_all(self, op: str, *ins: Var, **attrs: object) -> tuple[Var, ...]:
         """A new eqn's outs, at the source line of the eqn under rewrite."""
@@ -110,9 +125,10 @@ class Scope:
         return var
 
     def _resolved(self, eqn: Eqn) -> Eqn:
-        if not any(v.id in self._forward for v in eqn.ins):
+        if not any([v.id in self._forward for v in eqn.ins]):
             return eqn
-        return replace(eqn, ins=tuple(self.current(v) for v in eqn.ins))
+        ins = tuple([self.current(v) for v in eqn.ins])
+        return Eqn(eqn.op, ins, eqn.outs, eqn.attrs, eqn.loc)
 
     def _release(self, ins: Iterable[Var]) -> None:
         """Takes one reader from each var, and from the operands of whatever that leaves unread."""
@@ -152,7 +168,7 @@ class Scope:
         budget = 1024 + _REWRITES_PER_EQN * len(pending)
         while pending:
             eqn = pending.pop()
-            if not any(self._uses.get(o.id) for o in eqn.outs):
+            if not any([self._uses.get(o.id) for o in eqn.outs]):
                 self._release(eqn.ins)
                 continue
             eqn = self._resolved(eqn)
@@ -201,7 +217,20 @@ def rewrite(graph: Graph, rules: tuple[Rule, ...]) -> Outcome:
     """Applies the rules everywhere, drops what nobody reads, and renumbers values from v0.
 
     Raises PassError where the rules never settle, or where one changes a value's type."""
-    scope = Scope(graph)
+    fired: dict[str, int] = {}
+    notes: list[Note] = []
+    for _ in range(_MOST_SWEEPS):
+        scope = Scope(graph)
+        graph = _swept(graph, scope, rules)
+        notes = [*(n for n in notes if n.kind == "did"), *scope.notes]
+        for name, n in scope.fired.items():
+            fired[name] = fired.get(name, 0) + n
+        if scope.is_settled:
+            break
+    return Outcome(renumber(graph), tuple(sorted(fired.items())), tuple(notes))
+
+
+def _swept(graph: Graph, scope: Scope, rules: tuple[Rule, ...]) -> Graph:
     eqns = scope.sweep(rules)
     swept = replace(
         graph,
@@ -210,8 +239,7 @@ def rewrite(graph: Graph, rules: tuple[Rule, ...]) -> Outcome:
         states=tuple((i, scope.current(o)) for i, o in graph.states),
         validations=tuple(scope.current(v) for v in graph.validations),
     )
-    fired = tuple(sorted(scope.fired.items()))
-    return Outcome(renumber(dce(swept)), fired, tuple(scope.notes))
+    return dce(swept)
 
 
 def apply(rules: tuple[Rule, ...], graph: Graph) -> Graph:

@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from poot.errors import PassError, VerifyError
 from poot.ir.graph import Graph
 from poot.ir.verify import verify
-from poot.ir.walk import renumber
 from poot.limits import DeviceLimits
 from poot.passes.attention.match import fuse_attention
+from poot.passes.canonicalize import canonicalize
 from poot.passes.dce import dce
 from poot.passes.engine import Note, Outcome
 from poot.passes.regions.form import form_regions
+from poot.passes.rope.match import fuse_rope
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +62,8 @@ def _dce(graph: Graph, limits: DeviceLimits) -> Outcome:
 
 
 PIPELINE: tuple[Pass, ...] = (
+    Pass("canonicalize", canonicalize),
+    Pass("rope", fuse_rope),
     Pass("attention", fuse_attention),
     Pass("regions", form_regions),
     Pass("dce", _dce),
@@ -75,7 +78,7 @@ def run_pipeline(
     assume_hidden: bool = False,
     check: bool = False,
 ) -> tuple[Graph, tuple[PassReport, ...]]:
-    """The graph after every pass, values renumbered, and a report of each.
+    """The graph after every pass, and a report of each.
 
     With `check` the graph is verified before the first pass and after each: PassError names the
     pass that broke it. `assume_hidden` lets finite masks hide keys; no pass reads it yet."""
@@ -84,7 +87,7 @@ def run_pipeline(
     reports: list[PassReport] = []
     for step in passes:
         got = step.run(graph, limits)
-        graph = renumber(got.graph)
+        graph = got.graph
         if check:
             _verify_after(step.name, graph)
         reports.append(PassReport(step.name, graph, got.fired, got.notes))

@@ -1,4 +1,4 @@
-"""Which axis of a matmul's right operand lies in a row in memory: the summed one, or the columns'."""
+"""Which axis of a matmul's right operand lies in a row in memory: the summed one, or columns."""
 
 from __future__ import annotations
 

@@ -9,6 +9,7 @@ from poot.errors import CapabilityError, DonationError
 from poot.ir.graph import Eqn, Graph, State, TensorType, Var
 from poot.limits import DeviceLimits
 from poot.planner.arena import Life
+from poot.planner.fewer_operands import fewer_operands
 from poot.planner.residents import resident_nbytes
 from poot.planner.steps import IN_PLACE, Chooser, Stage, copy_body, regions_of, stage_of, updates_of
 
@@ -158,6 +159,8 @@ def plan_entry(
     """Stages of one entry point. `residents` gives each input var's resident name."""
     in_place = updatable(graph)
     regions = regions_of(graph, lambda e: e.out.id in in_place)
+    made = [v.id for r in regions for v in r.outs] + [i.var.id for i in graph.inputs]
+    regions = fewer_operands(regions, 1 + max(made, default=0), limits)
     if graph.validations:
         regions = _guards_first(regions, graph)
     last = _last_reads(graph, regions)

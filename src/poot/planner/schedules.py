@@ -13,7 +13,8 @@ from poot.errors import AttentionLds, CapabilityError
 from poot.ir.attrs import int_attr, ints_attr
 from poot.ir.graph import Eqn, Graph
 from poot.limits import DeviceLimits
-from poot.planner.contiguity import is_summed_axis_in_a_row
+from poot.planner.powers import power_of_two_below
+from poot.planner.products import choose_matmul
 from poot.planner.request import Choice, Layout, Schedule, Scratch
 from poot.planner.spills import new_part, spill_scratch
 
@@ -25,11 +26,6 @@ REDUCE_LANES = 64
 # A row this short is folded by one lane.
 SHORT_ROW = 8
 LONG_ROW = 8192
-
-
-def power_of_two_below(n: int) -> int:
-    """The largest power of two that is at most n (n >= 1)."""
-    return 1 << (n.bit_length() - 1)
 
 
 def _one(body: Graph, op: str) -> Eqn:
@@ -80,31 +76,6 @@ def choose_reduce(body: Graph, updates: Updates, limits: DeviceLimits) -> tuple[
         lanes = 1
     schedule = Schedule("reduce", (("lanes", lanes), ("threads", max(lanes, threads))))
     return schedule, f"{rows} rows of {cols}, {lanes} lanes a row"
-
-
-GEMV_ROWS = 4
-GEMV_UNROLL = 8
-GEMV_THREADS = 64
-
-
-def choose_matmul(body: Graph, updates: Updates, limits: DeviceLimits) -> tuple[Schedule, str]:
-    """Products from memory, a few rows at a time; lanes share sums where the summed axis lies in a
-    row."""
-    product = _one(body, "matmul")
-    rows, cols = product.out.type.shape[-2:]
-    depth = product.ins[0].type.shape[-1]
-    threads = min(GEMV_THREADS, power_of_two_below(limits.threads))
-    adjacent = is_summed_axis_in_a_row(body, product)
-    lanes = 1 if limits.is_software else (32 if adjacent else 4)
-    while lanes > 1 and lanes * GEMV_UNROLL > depth:
-        lanes //= 2
-    params = {
-        "adjacent": int(adjacent), "cols": 1, "lanes": min(lanes, threads),
-        "rows": min(GEMV_ROWS, rows), "threads": threads, "unroll": GEMV_UNROLL,
-    }  # fmt: skip
-    side = "rows" if adjacent else "columns"
-    reason = f"{rows} x {depth} by {depth} x {cols} in {side}, {params['lanes']} lanes a sum"
-    return Schedule("gemv", tuple(sorted(params.items()))), reason
 
 
 STREAMING_LANES = 64

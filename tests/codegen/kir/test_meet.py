@@ -18,7 +18,9 @@ def check(text: str, threads: int = 64, width: str = " subgroup=32") -> None:
 
 GOOD = {
     "straight": "barrier scope=group",
-    "a uniform branch": "g: i32 = group_id axis=0\nc: bool = lt g, 3\nif c {\nbarrier scope=group\n}",
+    "a uniform branch": (
+        "g: i32 = group_id axis=0\nc: bool = lt g, 3\nif c {\nbarrier scope=group\n}"
+    ),
     "a counted loop": "for i: i32 = 0, 8, 1 {\nbarrier scope=group\n}",
     "a loaded bound": ("v: f32 = load x[0]\nc: bool = lt v, 3.0\nif c {\nbarrier scope=group\n}"),
     "whole subgroups": (

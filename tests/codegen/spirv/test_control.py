@@ -11,7 +11,7 @@ from poot.codegen.spirv.control import escaping
 from poot.codegen.spirv.emit import emit
 from poot.errors import DtypeLowering
 from poot.limits import profile
-from tests.support.gpu import GPUS, gpu, launch_arrays
+from tests.support.gpu import DEVICES, gpu, launch_arrays
 
 TRIPS = (0, 1, 2, 17)
 
@@ -21,7 +21,7 @@ def counter(threads: int = 1) -> tuple[KernelBuilder, str, str]:
     return k, k.param("n", "i32", 4, "r"), k.param("y", "i32", 4 * threads, "w")
 
 
-@pytest.mark.parametrize("target", GPUS)
+@pytest.mark.parametrize("target", DEVICES)
 def test_nested_loops_make_every_trip(target):
     k, n, y = counter()
     outer, inner = k.load(n, 0), k.load(n, 1)
@@ -40,7 +40,7 @@ def test_nested_loops_make_every_trip(target):
             assert (got[0], got[1]) == (want, a)
 
 
-@pytest.mark.parametrize("target", GPUS)
+@pytest.mark.parametrize("target", DEVICES)
 def test_steps_and_starts_are_kept(target):
     k, n, y = counter()
     total = k.var(0, I32)
@@ -57,7 +57,7 @@ def test_steps_and_starts_are_kept(target):
 
 
 @pytest.mark.parametrize("unroll", [None, 0, 1, 4])
-@pytest.mark.parametrize("target", GPUS)
+@pytest.mark.parametrize("target", DEVICES)
 def test_an_unrolling_wish_changes_nothing_but_speed(target, unroll):
     k, _, y = counter()
     total = k.var(0, I32)
@@ -70,7 +70,7 @@ def test_an_unrolling_wish_changes_nothing_but_speed(target, unroll):
     assert launch_arrays(gpu(target), k.kernel(), {})["y"][0] == want
 
 
-@pytest.mark.parametrize("target", GPUS)
+@pytest.mark.parametrize("target", DEVICES)
 def test_a_while_leaves_from_its_head_with_work_in_it(target):
     """Two exit levels and an early continue, in the one loop form (case 118)."""
     k, n, y = counter()
@@ -111,7 +111,7 @@ def _while(stop: int) -> tuple[int, int]:
         i += 1
 
 
-@pytest.mark.parametrize("target", GPUS)
+@pytest.mark.parametrize("target", DEVICES)
 def test_lanes_may_leave_a_loop_at_different_trips(target):
     k, _, y = counter(16)
     total, lane = k.var(0, I32), k.lane()
@@ -122,7 +122,7 @@ def test_lanes_may_leave_a_loop_at_different_trips(target):
     np.testing.assert_array_equal(got, [sum(range(0, n, 2)) for n in range(16)])
 
 
-@pytest.mark.parametrize("target", GPUS)
+@pytest.mark.parametrize("target", DEVICES)
 def test_both_sides_of_an_if_write_one_register(target):
     k, _, y = counter(16)
     x, lane = k.var(0, I32), k.lane()
@@ -138,7 +138,7 @@ def test_both_sides_of_an_if_write_one_register(target):
     np.testing.assert_array_equal(got, want)
 
 
-@pytest.mark.parametrize("target", GPUS)
+@pytest.mark.parametrize("target", DEVICES)
 def test_a_register_read_outside_the_block_that_wrote_it_keeps_its_value(target):
     k, n, y = counter()
     count = k.load(n, 0)

@@ -12,7 +12,7 @@ from poot.codegen.spirv.memory import Access, element_of
 from poot.errors import DtypeLowering
 from poot.ir.dtypes import DTYPES
 from poot.limits import profile
-from tests.support.gpu import GPUS, gpu, launch_arrays
+from tests.support.gpu import DEVICES, gpu, launch_arrays
 
 DTYPE = ("f32", "i32", "u32", "bool", "f16", "bf16", "i8", "u8", "f8e4m3")
 NARROW = ("f16", "bf16", "i8", "u8", "f8e4m3")
@@ -39,7 +39,7 @@ def widened(x: np.ndarray, dtype: str) -> np.ndarray:
     return x.astype(DTYPES[wide(dtype)].numpy)
 
 
-@pytest.mark.parametrize("target", GPUS)
+@pytest.mark.parametrize("target", DEVICES)
 @pytest.mark.parametrize("dtype", DTYPE)
 @pytest.mark.parametrize("lanes", [1, 2, 4, 8, 16])
 def test_vectors_load_at_every_width(target, dtype, lanes):
@@ -55,7 +55,7 @@ def test_vectors_load_at_every_width(target, dtype, lanes):
     np.testing.assert_array_equal(got, widened(feed, dtype))
 
 
-@pytest.mark.parametrize("target", GPUS)
+@pytest.mark.parametrize("target", DEVICES)
 @pytest.mark.parametrize("dtype", DTYPE)
 def test_scalars_load_at_literal_and_odd_indices(target, dtype):
     k = KernelBuilder("scalars", 1)
@@ -72,7 +72,7 @@ def test_scalars_load_at_literal_and_odd_indices(target, dtype):
 WHOLE = [(d, n) for d in DTYPE for n in (1, 2, 4, 8) if n * DTYPES[d].nbytes >= 4]
 
 
-@pytest.mark.parametrize("target", GPUS)
+@pytest.mark.parametrize("target", DEVICES)
 @pytest.mark.parametrize("dtype, lanes", WHOLE)
 def test_vectors_store_whole_words(target, dtype, lanes):
     k = KernelBuilder("stores", 4)
@@ -156,7 +156,7 @@ def test_halves_lie_in_words_unless_scalars_ask_for_their_own(uses, limits, foun
     assert element_of(Param("x", "f16", 64, "rw"), made, profile(limits)) == found
 
 
-@pytest.mark.parametrize("target", GPUS)
+@pytest.mark.parametrize("target", DEVICES)
 def test_accesses_of_different_widths_share_one_buffer(target):
     k = KernelBuilder("mixed", 8)
     x, y = k.param("x", "f32", 32, "rw"), k.param("y", "f32", 8, "w")
@@ -171,7 +171,7 @@ def test_accesses_of_different_widths_share_one_buffer(target):
     np.testing.assert_array_equal(got, a[:, 0] + a[:, 3] * 10 + a[:, 2] * 100 + a[:, 1] * 1000)
 
 
-@pytest.mark.parametrize("target", GPUS)
+@pytest.mark.parametrize("target", DEVICES)
 @pytest.mark.parametrize("dtype, lanes", [("f32", 1), ("f32", 4), ("f16", 2), ("u8", 4)])
 def test_workgroup_memory_passes_values_between_lanes(target, dtype, lanes):
     threads = 32
@@ -188,7 +188,7 @@ def test_workgroup_memory_passes_values_between_lanes(target, dtype, lanes):
     np.testing.assert_array_equal(got, feed.reshape(threads, lanes)[::-1].reshape(-1))
 
 
-@pytest.mark.parametrize("target", GPUS)
+@pytest.mark.parametrize("target", DEVICES)
 @pytest.mark.parametrize("threads", [2, 32, 64, 256])
 def test_a_read_stays_between_its_barriers(target, threads):
     """Write, barrier, read, barrier, overwrite: what was read is stored (case 117)."""
@@ -208,7 +208,7 @@ def test_a_read_stays_between_its_barriers(target, threads):
     np.testing.assert_array_equal(got, 1)
 
 
-@pytest.mark.parametrize("target", GPUS)
+@pytest.mark.parametrize("target", DEVICES)
 def test_a_tree_in_workgroup_memory_sums_a_group(target):
     threads = 64
     k = KernelBuilder("tree", threads)
@@ -238,7 +238,7 @@ KINDS = {
 }
 
 
-@pytest.mark.parametrize("target", GPUS)
+@pytest.mark.parametrize("target", DEVICES)
 @pytest.mark.parametrize("dtype", ["i32", "u32"])
 @pytest.mark.parametrize("space", ["buffer", "group"])
 @pytest.mark.parametrize("kind", [*KINDS, "exchange"])

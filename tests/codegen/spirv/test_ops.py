@@ -15,7 +15,7 @@ from poot.codegen.spirv.emit import emit
 from poot.errors import DtypeLowering
 from poot.ir.dtypes import DTYPES
 from poot.limits import profile
-from tests.support.gpu import GPUS, gpu, launch_arrays
+from tests.support.gpu import DEVICES, gpu, launch_arrays
 
 N = 64
 INF, NAN = np.inf, np.nan
@@ -248,7 +248,7 @@ def agree(got: np.ndarray, case: Case) -> None:
     assert (near | same | (tiny & (np.abs(got) <= np.abs(want)))).all()
 
 
-@pytest.mark.parametrize("target", GPUS)
+@pytest.mark.parametrize("target", DEVICES)
 @pytest.mark.parametrize("case", CASES, ids=lambda c: f"{c.op}-{c.dtype}-{c.result}")
 def test_a_row_does_what_its_op_says(target, case):
     device = gpu(target)
@@ -256,7 +256,7 @@ def test_a_row_does_what_its_op_says(target, case):
     agree(launch_arrays(device, kernel_of(case), inputs)["y"], case)
 
 
-@pytest.mark.parametrize("target", GPUS)
+@pytest.mark.parametrize("target", DEVICES)
 def test_exp2_and_log2_keep_their_bounds(target):
     device = gpu(target)
     k = KernelBuilder("exponentials", N)
@@ -291,7 +291,7 @@ def lanes(build: Callable[[KernelBuilder, Val], Val], result: str, threads: int 
     return k.kernel()
 
 
-@pytest.mark.parametrize("target", GPUS)
+@pytest.mark.parametrize("target", DEVICES)
 def test_vectors_are_made_read_and_changed_by_lane(target):
     def build(k: KernelBuilder, i: Val) -> Val:
         v = k.vec(i, i * 2, i * 3, i * 4) + k.vec(i, i, i, i)
@@ -302,7 +302,7 @@ def test_vectors_are_made_read_and_changed_by_lane(target):
     np.testing.assert_array_equal(got, np.arange(N) * (2 + 200 + 5))
 
 
-@pytest.mark.parametrize("target", GPUS)
+@pytest.mark.parametrize("target", DEVICES)
 def test_words_are_bitcast_to_vectors_of_narrow_elements_and_back(target):
     def build(k: KernelBuilder, i: Val) -> Val:
         pair = k.bitcast(k.cast(i, "u32") * 65537 + 0x3C000000, Ty("f16", 2))
@@ -315,7 +315,7 @@ def test_words_are_bitcast_to_vectors_of_narrow_elements_and_back(target):
     np.testing.assert_array_equal(got, i * 65537 + 0x3C000000 + 2 * i * 0x1000000)
 
 
-@pytest.mark.parametrize("target", GPUS)
+@pytest.mark.parametrize("target", DEVICES)
 def test_ids_say_where_a_lane_is(target):
     k = KernelBuilder("where", 16)
     y = k.param("y", "i32", 16 * 3 * 2 * 2, "w")
@@ -327,7 +327,7 @@ def test_ids_say_where_a_lane_is(target):
     np.testing.assert_array_equal(got, want.reshape(-1))
 
 
-@pytest.mark.parametrize("target", GPUS)
+@pytest.mark.parametrize("target", DEVICES)
 def test_immediates_arrive_in_order_with_their_types(target):
     k = KernelBuilder("imms", 1)
     y = k.param("y", "f32", 3, "w")
@@ -339,7 +339,7 @@ def test_immediates_arrive_in_order_with_their_types(target):
     np.testing.assert_array_equal(got, np.array([-7, 2.5, 3e9], np.float32))
 
 
-@pytest.mark.parametrize("target", GPUS)
+@pytest.mark.parametrize("target", DEVICES)
 def test_infinities_and_nan_can_be_written_as_literals(target):
     def build(k: KernelBuilder, i: Val) -> Val:
         first = k.select(i < 1, k.lit(-INF), k.lit(INF))
@@ -349,7 +349,7 @@ def test_infinities_and_nan_can_be_written_as_literals(target):
     np.testing.assert_array_equal(got, np.array([-INF, INF, NAN, NAN], np.float32))
 
 
-@pytest.mark.parametrize("target", ["vulkan", "wgpu"])
+@pytest.mark.parametrize("target", ["vulkan", "wgpu", "cpu"])
 def test_wide_integers_where_the_device_has_them(target):
     device = gpu(target)
     if not device.limits.has_i64:
@@ -388,7 +388,7 @@ def test_wide_integers_are_refused_without_the_feature():
         emit(k.kernel(), profile("webgpu-baseline"))
 
 
-@pytest.mark.parametrize("target", GPUS)
+@pytest.mark.parametrize("target", DEVICES)
 def test_select_takes_its_condition_lane_by_lane(target):
     def build(k: KernelBuilder, i: Val) -> Val:
         cond = k.bitcast(k.vec(i, i), Ty("i32", 2)) < k.vec(k.lit(3, I32), k.lit(60, I32))

@@ -9,7 +9,7 @@ from poot.codegen.kir.build import KernelBuilder
 from poot.codegen.kir.nodes import Kernel, Ty
 from poot.codegen.spirv.types import per_word
 from poot.ir.dtypes import DTYPES
-from tests.support.gpu import GPUS, gpu, launch_arrays
+from tests.support.gpu import DEVICES, gpu, launch_arrays
 
 FLOATS = ("f16", "bf16", "f8e4m3")
 
@@ -43,14 +43,14 @@ def run(target: str, kernel: Kernel, feed: np.ndarray) -> np.ndarray:
     return launch_arrays(gpu(target), kernel, {"x": feed}, (groups, 1, 1))["y"]
 
 
-@pytest.mark.parametrize("target", GPUS)
+@pytest.mark.parametrize("target", DEVICES)
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_every_narrow_float_widens_exactly(target, dtype):
     feed = patterns(dtype)
     same(run(target, convert(dtype, "f32", feed.size), feed), feed)
 
 
-@pytest.mark.parametrize("target", GPUS)
+@pytest.mark.parametrize("target", DEVICES)
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_every_narrow_float_survives_a_copy(target, dtype):
     feed = patterns(dtype)
@@ -72,7 +72,7 @@ def edges(dtype: str) -> np.ndarray:
     return feed[: feed.size // 4 * 4]
 
 
-@pytest.mark.parametrize("target", GPUS)
+@pytest.mark.parametrize("target", DEVICES)
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_floats_round_to_nearest_even(target, dtype):
     feed = edges(dtype)
@@ -81,7 +81,7 @@ def test_floats_round_to_nearest_even(target, dtype):
     same(run(target, convert("f32", dtype, feed.size), feed), want)
 
 
-@pytest.mark.parametrize("target", GPUS)
+@pytest.mark.parametrize("target", DEVICES)
 @pytest.mark.parametrize("dtype", ["f16", "bf16"])
 def test_narrow_arithmetic_rounds_at_every_op(target, dtype):
     k = KernelBuilder("chain", 64)
@@ -96,7 +96,7 @@ def test_narrow_arithmetic_rounds_at_every_op(target, dtype):
     np.testing.assert_array_equal(got, (feed * feed + feed) / three)
 
 
-@pytest.mark.parametrize("target", GPUS)
+@pytest.mark.parametrize("target", DEVICES)
 @pytest.mark.parametrize("dtype", ["i8", "u8"])
 def test_narrow_integers_wrap(target, dtype):
     k = KernelBuilder("wrap", 64)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from poot.backends.cpu.device import CpuDevice
-from poot.backends.cpu.machine import description, limits
+from poot.backends.cpu.machine import description
+from poot.backends.cpu.machine import limits as own_limits
 from poot.codegen.llvm.binding import missing
 from poot.errors import BackendUnavailable
 from poot.limits import DeviceLimits
@@ -18,14 +19,14 @@ def _check() -> None:
 def found() -> list[tuple[str, DeviceLimits]]:
     """This machine. Raises BackendUnavailable with what to install."""
     _check()
-    return [(description(), limits())]
+    return [(description(), own_limits())]
 
 
 def open_device(index: int = 0, *, limits: DeviceLimits | None = None) -> CpuDevice:
     """The processor; there is one, and it has its own limits. Raises BackendUnavailable."""
     _check()
     if limits is not None:
-        raise BackendUnavailable("the cpu can't be opened under another profile's limits")
+        raise BackendUnavailable(f"the cpu has its own limits alone: asked for {limits.name}")
     if index:
         raise BackendUnavailable(f"there is one cpu, cpu:0: asked for cpu:{index}")
     return CpuDevice()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -16,24 +16,45 @@ from poot.codegen.code import Code
 from poot.codegen.emitters import emit
 from poot.codegen.kir.nodes import Kernel
 from poot.codegen.llvm.binding import Loaded, load_objects
+from poot.codegen.llvm.compile import object_file
 from poot.codegen.llvm.emit import symbol
-from poot.errors import LaunchError, OutOfDeviceMemory
+from poot.errors import BackendError, LaunchError, OutOfDeviceMemory
 from poot.limits import DeviceLimits
 
 # A launch's groups are handed out in about this many parts a thread, so that none waits long.
 _PARTS = 8
 
 
-@dataclass(frozen=True, slots=True)
 class HostBuffer:
-    """Aligned bytes. `nbytes` is what was asked for; whole quanta lie behind it."""
+    """Aligned bytes until it is freed. `nbytes` is what was asked; whole quanta lie behind it."""
 
-    nbytes: int
-    data: np.ndarray = field(repr=False)
+    def __init__(self, nbytes: int, label: str) -> None:
+        self.nbytes = nbytes
+        self.label = label
+        self._data: np.ndarray | None = aligned(padded(nbytes))
 
     @property
-    def address(self) -> int:
-        return self.data.ctypes.data
+    def is_live(self) -> bool:
+        return self._data is not None
+
+    def free(self) -> None:
+        self._data = None
+
+    def bytes(self) -> np.ndarray:
+        """All of it, u8. Raises BackendError where it has been freed."""
+        if self._data is None:
+            raise BackendError(f"{self.label} is no live buffer: it has been freed")
+        return self._data
+
+    def part(self, offset: int, nbytes: int) -> np.ndarray:
+        """Whole words of it. Raises BackendError."""
+        inside = offset >= 0 and nbytes >= 0 and offset + nbytes <= self.nbytes
+        if not inside or offset % 4 or nbytes % 4:
+            raise BackendError(
+                f"a copy needs whole words inside {self.label} of {self.nbytes} bytes: got "
+                f"[{offset}, {offset + nbytes})"
+            )
+        return self.bytes()[offset : offset + nbytes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,14 +73,25 @@ class Recorded:
     pool: Pool
     count: int
     records: np.ndarray
+    names: tuple[str, ...]
+    buffers: tuple[HostBuffer, ...]
     held: tuple[object, ...]
 
     def run(self) -> None:
-        """Runs the list and returns when all of it is done."""
+        """Runs the list and returns when all of it is done. Raises LaunchError."""
+        self._check()
         self.pool.call(self.records.ctypes.data, self.count, 0)
+
+    def _check(self) -> None:
+        for b in self.buffers:
+            if not b.is_live:
+                raise LaunchError(
+                    f"buffer {b.label} of launches of {', '.join(self.names)} has been freed"
+                )
 
     def timed(self) -> list[float]:
         """Runs with a meeting of the threads between launches; microseconds of each."""
+        self._check()
         times = np.zeros(self.count + 1, np.float64)
         self.pool.call(self.records.ctypes.data, self.count, times.ctypes.data)
         return [float(t) for t in np.diff(times)]
@@ -86,26 +118,29 @@ class CpuDevice:
 
     def allocate(self, nbytes: int, label: str) -> HostBuffer:
         """Zero-filled memory. Raises OutOfDeviceMemory."""
+        most = self._limits.buffer_nbytes
+        if nbytes > most:
+            raise OutOfDeviceMemory(f"{label} asks {nbytes} bytes: this machine has {most}")
         try:
-            return HostBuffer(nbytes, aligned(padded(nbytes)))
+            return HostBuffer(nbytes, label)
         except MemoryError as e:
-            raise OutOfDeviceMemory(f"{label} needs {nbytes} bytes: {e}") from e
+            raise OutOfDeviceMemory(f"{label} asks {nbytes} bytes: {e}") from e
 
     def free(self, buffer: Buffer) -> None:
-        """Nothing: numpy frees memory that nobody holds."""
+        _host(buffer).free()
 
     def copy_in(self, buffer: Buffer, offset: int, data: np.ndarray) -> None:
         flat = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
-        _bytes(buffer)[offset : offset + flat.size] = flat
+        _host(buffer).part(offset, flat.size)[:] = flat
 
     def copy_out(self, buffer: Buffer, offset: int, nbytes: int) -> np.ndarray:
-        return _bytes(buffer)[offset : offset + nbytes].copy()
+        return _host(buffer).part(offset, nbytes).copy()
 
     def copy(
         self, source: Buffer, source_offset: int, target: Buffer, target_offset: int, nbytes: int
     ) -> None:
-        moved = _bytes(source)[source_offset : source_offset + nbytes]
-        _bytes(target)[target_offset : target_offset + nbytes] = moved
+        moved = _host(source).part(source_offset, nbytes)
+        _host(target).part(target_offset, nbytes)[:] = moved
 
     def emit(self, kernel: Kernel) -> Code:
         return emit(kernel, self._limits)
@@ -113,7 +148,7 @@ class CpuDevice:
     def load(self, codes: Sequence[Code]) -> Module:
         """Links the object files. Raises LaunchError naming the kernels that LLVM refused."""
         names = [symbol(c.key) for c in codes]
-        unique = {n: c.binary for n, c in zip(names, codes, strict=True)}
+        unique = {n: _object(c) for n, c in zip(names, codes, strict=True)}
         try:
             loaded = load_objects(list(unique.values()), list(unique))
         except RuntimeError as e:
@@ -134,19 +169,32 @@ class CpuDevice:
             check_launch(launch, loaded.kernels[launch.kernel], sizes, self._limits)
         must = waits(launches, loaded.kernels)
         records = aligned(RECORD_NBYTES * max(1, len(launches)))
-        held: list[object] = [loaded, *buffers.values()]
+        held: list[object] = [loaded]
         for n, launch in enumerate(launches):
             row = records[n * RECORD_NBYTES : (n + 1) * RECORD_NBYTES]
             held += _write_record(row, launch, loaded, buffers, must[n], self._limits.cores)
-        return Recorded(pool(self._limits.cores), len(launches), records, tuple(held))
+        names = tuple(dict.fromkeys(loaded.kernels[x.kernel].name for x in launches))
+        used = {ref.space for x in launches for ref in x.buffers}
+        live = tuple(_host(buffers[name]) for name in sorted(used))
+        return Recorded(pool(self._limits.cores), len(launches), records, names, live, tuple(held))
 
     def close(self) -> None:
         """Nothing: the pool is the process's."""
 
 
-def _bytes(buffer: Buffer) -> np.ndarray:
+def _host(buffer: Buffer) -> HostBuffer:
     assert isinstance(buffer, HostBuffer), buffer
-    return buffer.data
+    return buffer
+
+
+def _object(code: Code) -> bytes:
+    """The code's object file. Raises LaunchError."""
+    if code.target != "llvm":
+        raise LaunchError(f"kernel {code.name} is for {code.target}, not for the CPU")
+    found = object_file(code.binary)
+    if found is None:
+        raise LaunchError(f"kernel {code.name}: its object file is damaged")
+    return found
 
 
 def _write_record(
@@ -161,7 +209,7 @@ def _write_record(
     kernel = module.kernels[launch.kernel]
     pointers = np.zeros(max(1, len(launch.buffers)), np.int64)
     for n, ref in enumerate(launch.buffers):
-        pointers[n] = _bytes(buffers[ref.space]).ctypes.data + ref.offset
+        pointers[n] = _host(buffers[ref.space]).bytes().ctypes.data + ref.offset
     imms = np.frombuffer(pack_immediates(kernel, launch.imms) or b"\0" * 4, np.uint8).copy()
     x, y, z = launch.grid
     groups = x * y * z

@@ -17,6 +17,8 @@ _FEATURES = (
     "avx512vl", "avx512vbmi", "avx512vnni", "avx512bf16", "neon", "fullfp16",
 )  # fmt: skip
 _AVX512 = ("avx512f", "avx512bw", "avx512dq", "avx512vl")
+# Indices are i32: a binding of f32 has at most 2^31 of them.
+MOST_BINDING = 4 << 31
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 
 
@@ -97,7 +99,7 @@ def limits() -> DeviceLimits:
         compute_units=threads(),
         subgroup=lanes,
         buffer_nbytes=memory,
-        binding_nbytes=memory,
+        binding_nbytes=min(memory // 2, MOST_BINDING),
         memory_nbytes=memory,
         arch=arch(cpu, features),
         vector=lanes,

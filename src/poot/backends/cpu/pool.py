@@ -16,7 +16,7 @@ from poot.backends.cpu.machine import limits
 from poot.backends.cpu.runtime import POOL, POOL_NBYTES, WORKER, WORKER_NBYTES, runtime_text
 from poot.cache import DiskCache
 from poot.codegen.llvm.binding import Loaded, load_objects
-from poot.codegen.llvm.compile import compile_text
+from poot.codegen.llvm.compile import compile_text, object_file
 from poot.errors import BackendError
 from poot.knobs import knobs
 
@@ -33,13 +33,16 @@ def aligned(nbytes: int) -> np.ndarray:
 def compiled(text: str, arch: str, cache: DiskCache | None) -> bytes:
     """The object file of LLVM IR, from the cache where it is there."""
     key = hashlib.sha256(f"llvm object\n{arch}\n{text}".encode()).hexdigest()
-    found = cache.get(key) if cache is not None else None
+    stored = cache.get(key) if cache is not None else None
+    found = object_file(stored) if stored is not None else None
     if found is not None:
         return found
     made = compile_text(text, arch)
     if cache is not None:
         cache.put(key, made)
-    return made
+    whole = object_file(made)
+    assert whole is not None
+    return whole
 
 
 @dataclass(frozen=True, slots=True)

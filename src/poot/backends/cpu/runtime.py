@@ -27,8 +27,10 @@ CLOCK_MONOTONIC = 6 if sys.platform == "darwin" else 1
 # worker: 0 pool, 8 i64 number, 16 workgroup memory
 RECORD = {"fn": 0, "buffers": 8, "imms": 16, "grid": 24, "waits": 36, "groups": 40, "take": 48,
           "next": 64}  # fmt: skip
-POOL = {"threads": 0, "records": 8, "count": 16, "times": 24, "call": 64, "arrived": 128,
-        "generation": 192, "sleepers": 256, "quits": 264, "mutex": 320, "condition": 448}  # fmt: skip
+POOL = {
+    "threads": 0, "records": 8, "count": 16, "times": 24, "call": 64, "arrived": 128,
+    "generation": 192, "sleepers": 256, "quits": 264, "mutex": 320, "condition": 448,
+}  # fmt: skip
 WORKER = {"pool": 0, "number": 8, "shared": 16}
 
 

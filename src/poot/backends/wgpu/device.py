@@ -162,6 +162,10 @@ class WgpuExecutable:
         with self._owner.calling(self._names, LaunchError):
             return self._owner.time(self._dispatches)
 
+    def record(self) -> bool:
+        """wgpu has no replay: every run encodes the list again."""
+        return False
+
     @property
     def is_replay(self) -> bool:
         return False

@@ -10,6 +10,8 @@ from poot.codegen.gen.attention.streaming import lower_streaming
 from poot.codegen.gen.elementwise import lower_elementwise
 from poot.codegen.gen.lowered import Lowered
 from poot.codegen.gen.matmul.direct import lower_gemv
+from poot.codegen.gen.matmul.tiled import lower_gemm
+from poot.codegen.gen.rank import lower_argmax, lower_topk
 from poot.codegen.gen.reduce import lower_reduce
 from poot.errors import CapabilityError
 from poot.limits import DeviceLimits
@@ -19,11 +21,14 @@ from poot.planner.request import Request
 PULL_MODULES = (pull_math, pull_shape)
 
 SCHEDULES: dict[str, Callable[[Request, DeviceLimits], Lowered]] = {
+    "argmax": lower_argmax,
     "elementwise": lower_elementwise,
+    "gemm": lower_gemm,
     "gemv": lower_gemv,
     "reduce": lower_reduce,
     "streaming": lower_streaming,
     "split_kv": lower_split_kv,
+    "topk": lower_topk,
 }
 
 

@@ -145,8 +145,9 @@ def _attrs(name: str, given: dict[str, object]) -> tuple[tuple[str, object], ...
 
 
 class KernelBuilder:
-    """Collects one kernel. Pure instructions, and loads of what the kernel only reads, are made once in an open
-    scope, and outside the innermost `for_` loops that none of their operands need."""
+    """Collects one kernel. Pure instructions, and loads of what the kernel only reads, are made
+    once in an open scope, and outside the innermost `for_` loops that none of their operands need.
+    """
 
     def __init__(self, name: str, threads: int, subgroup: int | None = None) -> None:
         self.name = name
@@ -245,9 +246,15 @@ class KernelBuilder:
         return Val(self, dst)
 
     def _shared_ins(
-        self, name: str, type: Type, operands: tuple[Operand, ...], attrs: tuple[tuple[str, object], ...]
+        self,
+        name: str,
+        type: Type,
+        operands: tuple[Operand, ...],
+        attrs: tuple[tuple[str, object], ...],
     ) -> Val:
-        """The register that holds this instruction's result: a known one, or a new one made as far out as may be."""
+        """The register that holds this instruction's result: a known one, or a new one made as far
+        out as may be.
+        """
         key = (name, type, tuple((str(o), o.type) for o in operands), attrs)
         for known in reversed(self._known):
             if key in known:
@@ -263,7 +270,9 @@ class KernelBuilder:
         return Val(self, dst)
 
     def _depth(self, o: Operand) -> int:
-        """How many scopes in an operand is made; a register of a closed scope (a while's head) counts as innermost."""
+        """How many scopes in an operand is made; a register of a closed scope (a while's head)
+        counts as innermost.
+        """
         if isinstance(o, Lit):
             return 0
         home = self._homes.get(o.name)

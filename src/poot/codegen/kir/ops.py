@@ -355,7 +355,8 @@ _row(
     "frag_slice",
     1,
     1,
-    "The columns from `at` on, as many as dst has, of a frag: some of its registers, nothing moves.",
+    "The columns from `at` on, as many as dst has, of a frag: some of its registers, nothing "
+    "moves.",
     attrs="at",
     portable=False,
 )

@@ -318,6 +318,18 @@ def _and(u: Uniformity, ins: Ins, args: list[Spread]) -> Spread:
     return Spread(0 if both else None, 1, any(a.is_natural for a in args))
 
 
+def _compare(u: Uniformity, ins: Ins, args: list[Spread]) -> Spread:
+    """All lanes compare alike where both sides are multiples of what the lanes' part never reaches:
+    `base + stride * lane < b` asks then only whether base < b."""
+    if all(a.is_uniform for a in args):
+        return UNIFORM
+    x, bound = args if ins.op in ("lt", "ge") else args[::-1]
+    unit = math.gcd(x.divisor, bound.divisor)
+    if x.stride is None or not bound.is_uniform or x.stride < 0:
+        return VARYING
+    return UNIFORM if unit == 0 or x.stride * (u.lanes - 1) < unit else VARYING
+
+
 def _min_max(u: Uniformity, ins: Ins, args: list[Spread]) -> Spread:
     a, b = args
     both_natural, one_natural = a.is_natural and b.is_natural, a.is_natural or b.is_natural
@@ -390,6 +402,7 @@ _RULES: dict[str, Rule] = {
     "rem": _div,
     "shr": _shr,
     "and": _and,
+    **dict.fromkeys(("lt", "le", "gt", "ge"), _compare),
     "min": _min_max,
     "max": _min_max,
     "select": _select,

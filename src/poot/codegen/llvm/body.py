@@ -56,9 +56,7 @@ class Body:
     """One function under construction. `mask` names the active lanes' vector, None where all are
     active."""
 
-    def __init__(
-        self, width: int, uniformity: Uniformity, homes: Homes, has_avx512: bool
-    ) -> None:
+    def __init__(self, width: int, uniformity: Uniformity, homes: Homes, has_avx512: bool) -> None:
         self.width = width
         self.has_avx512 = has_avx512
         self.lines: list[str] = []

@@ -3,8 +3,12 @@ features, joined by commas: "znver4,+avx2,+fma"."""
 
 from __future__ import annotations
 
+import hashlib
+
 from poot.codegen.llvm.binding import compile_assembly, compile_object, missing
 from poot.errors import BackendUnavailable
+
+_DIGEST = hashlib.sha256().digest_size
 
 
 def _parts(arch: str) -> tuple[str, str]:
@@ -16,8 +20,16 @@ def _parts(arch: str) -> tuple[str, str]:
 
 
 def compile_text(text: str, arch: str) -> bytes:
-    """The module's object file. Raises BackendUnavailable where llvmlite is missing."""
-    return compile_object(*_parts(arch), text)
+    """The module's object file behind its digest: a linker given a damaged file ends the process.
+    Raises BackendUnavailable where llvmlite is missing."""
+    made = compile_object(*_parts(arch), text)
+    return hashlib.sha256(made).digest() + made
+
+
+def object_file(binary: bytes) -> bytes | None:
+    """The object file of what `compile_text` gave, or None where it is damaged."""
+    digest, made = binary[:_DIGEST], binary[_DIGEST:]
+    return made if hashlib.sha256(made).digest() == digest else None
 
 
 def assembly(text: str, arch: str) -> str:

@@ -35,7 +35,7 @@ def _common(a: Path, b: Path) -> Path:
 
 
 class Homes:
-    """The lives of a kernel's registers. `diverging` says of each block whether lanes part there."""
+    """The lives of a kernel's registers, and of each block whether lanes part there."""
 
     def __init__(self, body: tuple[Stmt, ...], uniformity: Uniformity) -> None:
         self._uniformity = uniformity

@@ -6,9 +6,9 @@ where it isn't.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
-from poot.codegen.kir.nodes import Frag, Ins, Lit
+from poot.codegen.kir.nodes import Frag, Ins
 from poot.codegen.llvm import subgroup
 from poot.codegen.llvm.body import HELD_IN, UNSIGNED, Body, overload, register_type
 from poot.codegen.llvm.math import exp2, fma, log2
@@ -229,7 +229,8 @@ def cast(b: Body, was: str, now: str, x: str, wide: bool) -> str:
     """One value in another dtype."""
     held, target = HELD_IN[was], HELD_IN[now]
     if now == "bool":
-        return x
+        how = {"float": "fcmp une", "i1": "icmp ne"}.get(held, "icmp ne")
+        return b.ins(f"{how} {b.shaped(held, wide)} {x}, {b.const(was, 0, wide)}")
     if was == "bool":
         if target == "float":
             return convert(b, "uitofp", x, "i1", "float", wide)

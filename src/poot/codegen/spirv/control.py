@@ -113,7 +113,9 @@ def emit_for(b: Body, stmt: For, emit: Emit) -> None:
         now = b.ins("OpLoad", i32, counter)
         b.do("OpStore", counter, b.ins("OpIAdd", i32, now, step))
 
-    hint = {None: 0, 1: _DONT_UNROLL}.get(stmt.unroll, _UNROLL)
+    # A driver left to itself unrolls by the trip count: Mesa then takes up to a second for one
+    # attention kernel, twenty times what it takes rolled. Generators ask where it pays.
+    hint = _DONT_UNROLL if stmt.unroll in (None, 1) else _UNROLL
     _loop(b, hint, test, body, onward)
 
 

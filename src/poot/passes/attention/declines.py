@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 
-
-@dataclass(slots=True)
 class Decline(Exception):
     """The reason, for people, and the line that it is about. An answer: match.py catches it."""
 
-    reason: str
-    loc: str = ""
+    def __init__(self, reason: str, loc: str = "") -> None:
+        self.reason = reason
+        self.loc = loc
+        super().__init__(reason)
 
 
 def claim(holds: bool, reason: str, loc: str = "") -> None:

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from poot.ir.attrs import int_attr, ints_attr
 from poot.ir.graph import Eqn, Var
-from poot.passes.attention.views import number_of
 from poot.passes.engine import Scope
+from poot.passes.facts import number_of
 
 _DEEPEST = 32
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from poot.ir.graph import Eqn, Var
 from poot.passes.attention.declines import Decline, claim
 from poot.passes.attention.softmax import Chain
-from poot.passes.attention.views import factor_of, is_float_cast, number_of
+from poot.passes.attention.views import factor_of
 from poot.passes.engine import Scope
+from poot.passes.facts import is_float_cast, number_of
 
 _DEEPEST = 48
 _NEAR_ONE = 2.0**-21  # log2(e) times ln(2), each rounded to f32, is that near to 1
@@ -208,7 +209,7 @@ def read_stages(stages: tuple[Stage, ...], after: float, loc: str) -> Form:
     their order is not the op's."""
     scale, outer, capped = 1.0, 1.0, False
     masks: list[Stage] = []
-    for stage in (*stages, Stage("scale", (), loc, after)):
+    for stage in _runs((*stages, Stage("scale", (), loc, after))):
         if stage.kind == "scale" and not masks:
             outer = outer * stage.number if capped else outer
             scale = scale if capped else scale * stage.number
@@ -227,6 +228,17 @@ def read_stages(stages: tuple[Stage, ...], after: float, loc: str) -> Form:
     usable = all(2.0**-126 <= abs(x) < 2.0**128 for x in sizes)
     claim(usable, f"scale or softcap is no normal f32: {scale}, {softcap}", loc)
     return Form(scale, softcap, tuple(masks))
+
+
+def _runs(stages: tuple[Stage, ...]) -> list[Stage]:
+    """The stages with factors that follow one another as one."""
+    out: list[Stage] = []
+    for stage in stages:
+        if out and out[-1].kind == stage.kind == "scale":
+            before = out.pop()
+            stage = replace(before, number=before.number * stage.number)
+        out.append(stage)
+    return out
 
 
 def _scales(stage: Stage) -> bool:

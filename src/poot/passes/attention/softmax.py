@@ -15,11 +15,12 @@ from dataclasses import dataclass, field
 from poot.ir.attrs import ints_attr, str_attr
 from poot.ir.graph import Eqn, Var
 from poot.passes.attention.declines import Decline
-from poot.passes.attention.views import MOVES, factor_of, is_float_cast, lies_by_rows, view_of
+from poot.passes.attention.views import MOVES, factor_of, lies_by_rows, view_of
 from poot.passes.engine import Scope
+from poot.passes.facts import is_float_cast
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Chain:
     """The eqns that a rewrite would replace, in no order."""
 
@@ -81,7 +82,7 @@ def _division(scope: Scope, eqn: Eqn, chain: Chain) -> tuple[Var, Var] | None:
         inner = Chain()
         by = scope.producer(_spread(scope, b, inner))
         if by is not None and by.op == "recip":
-            chain.eqns |= inner.eqns
+            chain.eqns.update(inner.eqns)
             chain.add(by)
             return a, by.ins[0]
     return None
@@ -117,7 +118,7 @@ def match_exps(scope: Scope, exps: Var, chain: Chain) -> Softmax | None:
         if top is not None and _same_rows(scope, top, shift.ins[0], inner):
             inner.add(shift)
             scores = shift.ins[0]
-    chain.eqns |= inner.eqns
+    chain.eqns.update(inner.eqns)
     return Softmax(scores, exps, factor, eqn.loc)
 
 
@@ -136,7 +137,7 @@ def match_total(
     summed = _fold(scope, total, "sum", shape, inner)
     if summed is None or not _same_rows(scope, summed, found.exps, inner):
         return False
-    chain.eqns |= inner.eqns
+    chain.eqns.update(inner.eqns)
     return True
 
 

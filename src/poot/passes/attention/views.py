@@ -12,9 +12,10 @@ import math
 from dataclasses import dataclass
 
 from poot.ir.attrs import ints_attr
-from poot.ir.dtypes import DTYPES, is_float
+from poot.ir.dtypes import is_float
 from poot.ir.graph import Eqn, Var
 from poot.passes.engine import Scope
+from poot.passes.facts import is_float_cast, is_widening, number_of
 
 Axis = tuple[tuple[int, int], ...]
 MOVES = ("reshape", "transpose", "broadcast")
@@ -77,34 +78,6 @@ def factor_of(scope: Scope, eqn: Eqn) -> float | None:
     if by is None or not math.isfinite(by) or by == 0.0:
         return None
     return by if eqn.op == "mul" else 1.0 / by
-
-
-def number_of(scope: Scope, var: Var) -> float | None:
-    """The number that every element of var is, as its dtype holds it."""
-    eqn = scope.producer(var)
-    if eqn is None or eqn.op != "const":
-        return None
-    value = eqn.attr("value")
-    assert isinstance(value, (int, float))
-    if not is_float(var.type.dtype):
-        return float(value)
-    return float(DTYPES[var.type.dtype].numpy.type(value))
-
-
-_EXACT_IN = {"f16": ("f32",), "bf16": ("f32",), "f8e4m3": ("f16", "bf16", "f32")}
-
-
-def is_float_cast(eqn: Eqn) -> bool:
-    """Whether eqn is a cast from a float to a float."""
-    floats = is_float(eqn.outs[0].type.dtype) and eqn.op == "cast"
-    return floats and is_float(eqn.ins[0].type.dtype)
-
-
-def is_widening(eqn: Eqn) -> bool:
-    """Whether eqn is a cast between floats that changes no value."""
-    if eqn.op != "cast":
-        return False
-    return eqn.out.type.dtype in _EXACT_IN.get(eqn.ins[0].type.dtype, ())
 
 
 def _moved(eqn: Eqn, axes: tuple[Axis, ...]) -> tuple[Axis, ...] | None:

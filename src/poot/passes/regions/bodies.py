@@ -19,7 +19,7 @@ from poot.passes.regions.table import UPDATES
 ANCHORS = ("matmul", "attention", "reduce")
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Launch:
     """Positions of the placed eqns that run together."""
 
@@ -201,9 +201,9 @@ class Assembler:
         )
         inner: list[Eqn] = []
         for e in eqns:
-            fresh = tuple(Var(len(ids) + n, v.type) for n, v in enumerate(e.outs))
-            ids.update((v.id, f) for v, f in zip(e.outs, fresh, strict=True))
-            ins = tuple(ids[v.id] for v in e.ins)
+            fresh = tuple([Var(len(ids) + n, v.type) for n, v in enumerate(e.outs)])
+            ins = tuple([ids[v.id] for v in e.ins])
+            ids.update([(v.id, f) for v, f in zip(e.outs, fresh, strict=True)])
             inner.append(Eqn(e.op, ins, fresh, e.attrs, e.loc))
         body = Graph(inputs, tuple(inner), tuple(ids[v.id] for v in outs))
         attrs = (

@@ -42,7 +42,7 @@ def form_regions(graph: Graph, limits: DeviceLimits) -> Outcome:
     for _ in range(_MOST_CUTS):
         if not assembler.to_cut - grouping.cut:
             break
-        grouping.cut |= assembler.to_cut
+        grouping.cut.update(assembler.to_cut)
         assembler, eqns = _assembled(graph, grouping, buffers)
     counts: dict[str, int] = {}
     for eqn in eqns:
@@ -53,7 +53,26 @@ def form_regions(graph: Graph, limits: DeviceLimits) -> Outcome:
         if assembler.exploded
         else ()
     )
-    return Outcome(replace(graph, eqns=eqns), tuple(sorted(counts.items())), notes)
+    return Outcome(_renumbered(graph, eqns), tuple(sorted(counts.items())), notes)
+
+
+def _renumbered(graph: Graph, eqns: tuple[Eqn, ...]) -> Graph:
+    """The graph of those regions, values numbered from v0. Bodies are numbered as they are made."""
+    new = {i.var.id: Var(n, i.var.type) for n, i in enumerate(graph.inputs)}
+    moved: list[Eqn] = []
+    for eqn in eqns:
+        ins = tuple(new[v.id] for v in eqn.ins)
+        outs = tuple([Var(len(new) + n, v.type) for n, v in enumerate(eqn.outs)])
+        new.update([(v.id, fresh) for v, fresh in zip(eqn.outs, outs, strict=True)])
+        moved.append(Eqn(eqn.op, ins, outs, eqn.attrs, eqn.loc))
+    return replace(
+        graph,
+        inputs=tuple(replace(i, var=new[i.var.id]) for i in graph.inputs),
+        eqns=tuple(moved),
+        outputs=tuple(new[v.id] for v in graph.outputs),
+        states=tuple((new[a.id], new[b.id]) for a, b in graph.states),
+        validations=tuple(new[v.id] for v in graph.validations),
+    )
 
 
 def _assembled(graph: Graph, grouping: Grouping, buffers: int) -> tuple[Assembler, tuple[Eqn, ...]]:

@@ -13,7 +13,7 @@ index by index. Values without a tag are read only by later groups.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from poot.ir.attrs import ints_attr
 from poot.ir.graph import Eqn, Graph, State, Var
@@ -25,27 +25,27 @@ FULL, ROW = -1, -2  # tags in a group of reductions: an element of a row, or one
 _MOST_MEMBERS = 64
 
 
-@dataclass(slots=True)
 class Group:
-    """Eqns that may run as one launch. `elems` are those of its results, `rows` of its reductions.
+    """Eqns that may run as one launch. `elems` are those of its results, `rows` of its reductions;
+    `takes` says whether more may join. `leaves` are the ids of what it reads at most, `outs` counts
+    what it stores at least."""
 
-    `leaves` are the ids of what it reads at most, `outs` counts what it stores at least."""
-
-    anchor: str
-    elems: int
-    rows: int = 0
-    takes: bool = True
-    leaves: set[int] = field(default_factory=set[int])
-    outs: int = 1
-    members: int = 0
-    tags: dict[object, int] = field(default_factory=dict[object, int])
+    def __init__(self, anchor: str, elems: int, rows: int = 0, *, takes: bool = True) -> None:
+        self.anchor = anchor
+        self.elems = elems
+        self.rows = rows
+        self.takes = takes
+        self.leaves = set[int]()
+        self.outs = 1
+        self.members = 0
+        self.tags: dict[object, int] = {}
 
     def tag(self, of: object) -> int:
         """The tag of a way in which elements lie, equal for equal ways."""
         return self.tags.setdefault(of, len(self.tags))
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Grouping:
     """For each eqn, by position, its group; groups by number; eqns that must be stored; and for
     each State id that is updated in place, the group that does it."""

@@ -15,7 +15,7 @@ from poot.passes.regions.groups import FULL, Grouping
 from poot.passes.regions.table import FEW_ROWS, rows_of
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Parts:
     """Each group's eqns by position, and the positions that read each value."""
 

@@ -9,7 +9,7 @@ stores fewer bytes: a squared residual is not stored beside the residual.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from poot.ir.graph import Eqn, Graph, Var
 from poot.ir.walk import results
@@ -35,7 +35,7 @@ def source_place(position: int) -> int:
     return -10 - position
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Places:
     """By position: the launch of a placed eqn, or None; of a deferred one its launch, or MANY."""
 
@@ -43,16 +43,22 @@ class Places:
     dest: list[int]
 
 
-@dataclass(slots=True)
 class _Reading:
-    """How the launches that read an eqn evaluate it: which, the cost they still bear, how often."""
+    """How the launches that read an eqn evaluate it: which, the cost they still bear, how often at
+    its own index and at others."""
 
-    dest: int | None = None
-    room: int = OWN_ROOM
-    reads: int = 1
-    apart: int = 0
-    only_masks: bool = True
-    homes: set[int] = field(default_factory=set[int])
+    def __init__(self) -> None:
+        self.dest: int | None = None
+        self.room = OWN_ROOM
+        self.reads = 0
+        self.apart_in: dict[object, int] = {}
+        self.only_masks = True
+        self.homes = set[int]()
+
+    @property
+    def times(self) -> int:
+        """How often one launch evaluates an element at most."""
+        return self.reads + max(self.apart_in.values(), default=0)
 
     def add_dest(self, dest: int) -> None:
         self.dest = dest if self.dest in (None, dest) else MANY
@@ -109,7 +115,7 @@ class Placer:
         dest = MANY if reading.dest is None else reading.dest
         self.out.dest[position] = dest
         self.room[position] = reading.room - cost(eqn)
-        self.reads[position] = reading.reads + reading.apart
+        self.reads[position] = reading.times
         self.masks[position] = reading.only_masks
         if dest != MANY:
             self.in_launch[dest] = self.in_launch.get(dest, 0) + 1
@@ -118,7 +124,6 @@ class Placer:
     def _reading(self, eqn: Eqn) -> _Reading:
         """What the readers of eqn, all decided, ask of it."""
         got = _Reading()
-        got.reads = 0
         for v in eqn.outs:
             for position, operand in self.readers.get(v.id, []):
                 self._read(got, position, operand)
@@ -126,12 +131,9 @@ class Placer:
 
     def _read(self, got: _Reading, position: int, operand: int) -> None:
         reader, launch = self.graph.eqns[position], self.out.placed[position]
-        if launch is not None:
-            got.add_dest(launch)
-            got.homes.add(launch)
-        else:
-            got.add_dest(self.out.dest[position])
-            got.homes.add(self.out.dest[position])
+        dest = launch if launch is not None else self.out.dest[position]
+        got.add_dest(dest)
+        got.homes.add(dest)
         if is_pullable(reader) and position not in self.grouping.in_place:
             room = OWN_ROOM if launch is not None else self.room[position]
             times = 1 if launch is not None else self.reads[position]
@@ -143,7 +145,8 @@ class Placer:
         got.room = min(got.room, room)
         got.only_masks = got.only_masks and masks
         if apart:
-            got.apart += times * apart
+            key = dest if dest != MANY else ("many", position)
+            got.apart_in[key] = got.apart_in.get(key, 0) + times * apart
         else:
             got.reads = max(got.reads, times)
 
@@ -173,7 +176,7 @@ class Placer:
         own = cost(eqn)
         if reading.room == NO_ROOM or own > reading.room:
             return False
-        if reading.reads + reading.apart > _MOST_READS and own > 0:
+        if reading.times > _MOST_READS and own > 0:
             return False
         for v in eqn.ins:  # an old State is read before the group that writes over it runs
             writer = self.grouping.updated.get(v.id)

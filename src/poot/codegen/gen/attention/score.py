@@ -1,4 +1,4 @@
-"""The score of a query row and a key: dot product, scale, softcap, mask, in f32 and in that
+"""The score of a query row and a key: dot product, scale, softcap, bias, mask, in f32 and in that
 order."""
 
 from __future__ import annotations
@@ -50,18 +50,21 @@ def dot(job: Job, parts: Parts, query: Callable[[Index], Val], keys: Keys, key: 
 def score(
     job: Job, parts: Parts, product: Val, where: tuple[Index, Index, Index], key: Index
 ) -> Val:
-    """Scale, softcap and mask of a product; `where` is (batch row, query head, query row)."""
+    """Scale, softcap, bias and mask of a product; `where` is (batch row, query head, query row)."""
     k = job.k
     value = product * parts.scale
     if parts.softcap is not None:
         value = tanh(k, value / parts.softcap) * parts.softcap
-    if "mask" not in parts.at:
-        return value
-    mask = parts.at["mask"]
-    coords = tuple(
-        ZERO if n == 1 else c for n, c in zip(mask.type.shape, (*where, key), strict=True)
-    )
-    plane = job.pull.value(mask, coords)
-    if parts.mask_fill is None:
-        return value + plane
-    return k.select(plane, value, k.lit(parts.mask_fill))
+    for name in ("bias", "mask"):
+        if name not in parts.at:
+            continue
+        mask = parts.at[name]
+        coords = tuple(
+            ZERO if n == 1 else c for n, c in zip(mask.type.shape, (*where, key), strict=True)
+        )
+        plane = job.pull.value(mask, coords)
+        is_added = name == "bias" or parts.mask_fill is None
+        value = (
+            value + plane if is_added else k.select(plane, value, k.lit(parts.mask_fill or 0.0))
+        )
+    return value

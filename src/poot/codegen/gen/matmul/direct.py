@@ -12,10 +12,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from poot.codegen.gen.grid import each_group
-from poot.codegen.gen.index import Coords, Index
+from poot.codegen.gen.index import Index
 from poot.codegen.gen.job import Job, open_job
 from poot.codegen.gen.lowered import Lowered
-from poot.codegen.gen.matmul.parts import Products, Segment, left_coords, products_of, right_coords
+from poot.codegen.gen.matmul.parts import (
+    Products,
+    Segment,
+    left_coords,
+    products_of,
+    right_coords,
+    row_number,
+)
 from poot.codegen.gen.matmul.store import product_sinks, side_calls, store_element
 from poot.codegen.gen.row_reduce import Team, across_lanes, fold_row, row_leaf
 from poot.codegen.gen.sinks import Sink
@@ -158,15 +165,6 @@ def _folded_rows(
                 mine.append((fold, value, number))
         values.append(mine)
     return FoldedRows(job, values)
-
-
-def row_number(shape: tuple[int, ...], coords: Coords) -> Index:
-    """The row-major number of a row of a value, from the coordinates of one of its elements."""
-    total, step = Index(), 1
-    for n, c in zip(reversed(shape[:-1]), reversed(coords[:-1]), strict=True):
-        total = total + c * step if n != 1 else total
-        step *= n
-    return total
 
 
 def _sums(

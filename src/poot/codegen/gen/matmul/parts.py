@@ -139,3 +139,12 @@ def stretched_batch(shape: tuple[int, ...], own: Coords) -> Coords:
         c if n != 1 else c * 0
         for n, c in zip(shape[:lead], batch[len(batch) - lead :], strict=True)
     )
+
+
+def row_number(shape: tuple[int, ...], coords: Coords) -> Index:
+    """The row-major number of a row of a value, from the coordinates of one of its elements."""
+    total, step = Index(), 1
+    for n, c in zip(reversed(shape[:-1]), reversed(coords[:-1]), strict=True):
+        total = total + c * step if n != 1 else total
+        step *= n
+    return total

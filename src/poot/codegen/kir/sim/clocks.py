@@ -113,7 +113,8 @@ class ClockTracker:
             own = seen[first : first + width]
             lane, clock = self._reader[other, at], self._read[other, at]
             one: Ints = seen[np.maximum(lane, 0)]
-            rest: Ints = np.where(lane == TOGETHER, own.max(), own.min())
+            most, least = np.int64(own.max()), np.int64(own.min())
+            rest: Ints = np.where(lane == TOGETHER, most, least)
             known: Ints = np.where(lane >= 0, one, rest)
             is_same = (lane == threads) | ((lane == TOGETHER) & (other == wave.number))
             bad = bad | ((clock > known) & np.logical_not(is_same))

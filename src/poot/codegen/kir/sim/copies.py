@@ -251,8 +251,8 @@ def _make_tma_store(ins: Ins, dsts: Slots, args: Slots) -> Step:
             source = _place_box(warp, out_of, blob, numbers[0], ins)
             at, inside = _box(blob, tensor, numbers[1:])
             _bounded(warp, into, at, inside, ins)
-            out_of.check_written(warp, source, ins)
             team.tracker(mem).begin_read(warp, source, ins, lane)
+            out_of.need_written(warp, source, ins)
             group = int(queue.closed[lane])
             queue.open.append(_Store(lane, group, into, out_of, at, inside, source))
             queue.closed[lane] += 1

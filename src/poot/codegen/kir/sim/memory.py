@@ -109,13 +109,18 @@ class Space:
                 empty = np.broadcast_to(empty.any(axis=0), (wave.lanes,))
             wave.refuse(empty, "uninitialised", f"{self.name} where nothing wrote", ins)
 
+    def need_written(self, wave: Wave, at: Ints, ins: Ins) -> None:
+        """Fails where a tile or box holds what nothing wrote."""
+        if self.written is not None and not self.written[at].all():
+            wave.fail("uninitialised", f"{self.name} where nothing wrote", ins)
+
     # The instructions
 
     def load(self, wave: Wave, index: Value, count: int, ins: Ins) -> Value:
         flat = self.flat(wave, index, count, ins)
-        self.check_written(wave, flat, ins)
         if self.tracker is not None:
             self.tracker.read(wave, *self.lanes_of(wave, flat), ins, ins.attr("cache") == "relaxed")
+        self.check_written(wave, flat, ins)
         self.loads += wave.active() * (flat.shape[0] if flat.ndim > 1 else 1)
         return self.get(flat)
 

@@ -39,6 +39,7 @@ class _Product:
     left: Value | None
     tile_a: tuple[Space, Ints] | None
     tile_b: tuple[Space, Ints]
+    first: int
 
 
 class ProductQueue:
@@ -71,8 +72,8 @@ def _tile(
     if at.min() < 0 or at.max() >= space.elems:
         what = f"{name} has {space.elems} elements, the tile reaches {int(at.max())}"
         warp.fail("out-of-bounds", what, ins)
-    space.check_written(warp, at.reshape(-1), ins)
     warp.team.tracker(name).begin_read(warp, at.reshape(-1), ins)
+    space.need_written(warp, at, ins)
     return at
 
 
@@ -89,7 +90,7 @@ def _begin(warp: Warp, ins: Ins, dst: int, args: Slots) -> None:
     else:
         name, base = str(ins.attr("a")), uniform_int(warp, warp.regs[args[0]], ins)
         stride = cast("int", ins.attr("stride_a") or 0)  # verified
-        at = _tile(warp, name, base, np.arange(first, first + _ROWS), k, stride, ins)
+        at = _tile(warp, name, base, np.arange(acc.m), k, stride, ins)
         tile_a = warp.team.spaces[name], at
     name, base = str(ins.attr("b")), uniform_int(warp, warp.regs[args[1]], ins)
     rows, columns = (k, acc.n) if trans else (acc.n, k)
@@ -100,7 +101,7 @@ def _begin(warp: Warp, ins: Ins, dst: int, args: Slots) -> None:
         queue.held[dst] = warp.regs[dst]
         poison = Poison("in-flight", f"accumulator {ins.dsts[0].name} is read before its wait")
         warp.regs[dst] = cast("Value", poison)  # it stands for a value and fails when used
-    product = _Product(dst, acc, queue.closed, bool(ins.attr("zero")), left, tile_a, tile_b)
+    product = _Product(dst, acc, queue.closed, bool(ins.attr("zero")), left, tile_a, tile_b, first)
     queue.open.append(product)
 
 
@@ -117,7 +118,8 @@ def _multiply(warp: Warp, product: _Product, held: Value) -> Value:
     left = product.left
     if product.tile_a is not None:
         space, at = product.tile_a
-        left = space.get(at).astype(F32)
+        own = at[product.first : product.first + _ROWS]
+        left = space.get(own).astype(F32)
     assert left is not None
     space, at = product.tile_b
     r, c = layout(warp, product.acc)

@@ -53,7 +53,8 @@ class SparseBuffer:
         return slots[which.reshape(index.shape)] * PAGE + index % PAGE
 
     def read(self, index: Ints) -> Value:
-        return self._data.reshape(-1)[self._at(np.asarray(index, np.int64))]
+        at = self._at(np.asarray(index, np.int64))
+        return self._data.reshape(-1)[at]
 
     def write(self, index: Ints, values: Value) -> None:
         at = self._at(np.asarray(index, np.int64))

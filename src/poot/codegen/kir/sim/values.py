@@ -32,7 +32,14 @@ def dtype_of(type: Type) -> str:
 
 
 def constant(lit: Lit) -> Value:
-    """A literal as a numpy scalar of its dtype; integers wrap, as the words they are."""
+    """A literal as a numpy scalar of its dtype, or [elements, 1] of a vector; integers wrap, as the
+    words they are.
+    """
+    number = _number(lit)
+    return number if lit.type.lanes == 1 else np.full((lit.type.lanes, 1), number)
+
+
+def _number(lit: Lit) -> Value:
     kind = NUMPY[lit.type.dtype]
     if lit.type.dtype in FLOATS:
         return cast(

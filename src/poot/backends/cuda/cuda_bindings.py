@@ -1,0 +1,384 @@
+"""The driver through NVIDIA's `cuda-bindings`: wheels, no toolkit; graphs."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+import weakref
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from poot.backends.cuda.loader import NO_BINDINGS, cu
+from poot.backends.cuda.provider import (
+    ATTRIBUTES,
+    LOST,
+    Call,
+    Facts,
+    Handle,
+    Resources,
+    facts_of,
+    refuse,
+    stream_handle,
+)
+from poot.errors import BackendUnavailable, LaunchError
+
+LOG_NBYTES = 16384
+_NON_BLOCKING = 1
+_TIMED_EVENT, _UNTIMED_EVENT = 0, 2
+
+
+Answer = tuple[Any, ...]  # what a call of the library gives: its code, then its values
+
+
+def _name(code: object) -> str:
+    return getattr(code, "name", str(code)).removeprefix("CUDA_ERROR_")
+
+
+def _words(code: object) -> str:
+    found = cu.cuGetErrorString(code)
+    text = found[1] if int(found[0]) == 0 else b"an error without words"
+    return bytes(text).decode()
+
+
+def _check(answer: Answer, what: str, is_launch: bool = False) -> Answer:
+    """The values of a driver call, or its typed error."""
+    code = answer[0]
+    if int(code) != 0:
+        refuse(_name(code), _words(code), what, is_launch=is_launch)
+    return answer[1:]
+
+
+def _number(answer: Answer, what: str) -> int:
+    return int(_check(answer, what)[0])
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A kernel with the module that holds it."""
+
+    name: str
+    module: object
+    handle: object
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """Calls with their arguments in memory that stays: `pointers` is the address of the array of
+    argument addresses of each.
+    """
+
+    calls: tuple[Call, ...]
+    pointers: tuple[int, ...]
+    memory: tuple[object, ...]
+
+
+class BindingsDriver:
+    """One context and stream."""
+
+    def __init__(self, index: int, stream: object | None) -> None:
+        self._device: Any = _check(cu.cuDeviceGet(index), f"device {index}")[0]
+        self._is_primary = stream is None
+        self._lock = threading.RLock()
+        self._is_lost = False
+        self._is_open = True
+        if stream is None:
+            what = f"the primary context of device {index}"
+            self._context: Any = _check(cu.cuDevicePrimaryCtxRetain(self._device), what)[0]
+            with self._current():
+                self._stream: Any = self._do(cu.cuStreamCreate(_NON_BLOCKING), "a stream")[0]
+        else:
+            self._stream = cu.CUstream(stream_handle(stream))
+            self._context = self._context_of(index)
+
+    def _context_of(self, index: int) -> object:
+        """The context of the caller's stream; of the default stream, the current or primary one."""
+        if int(self._stream) in (0, 1, 2):
+            current = _check(cu.cuCtxGetCurrent(), "the current context")[0]
+            if int(current) != 0:
+                return current
+            self._is_primary = True
+            return _check(cu.cuDevicePrimaryCtxRetain(self._device), f"device {index}")[0]
+        return _check(cu.cuStreamGetCtx(self._stream), "the stream's context")[0]
+
+    # Calls
+
+    @contextmanager
+    def _current(self) -> Generator[None]:
+        """The context on top of this thread's stack, one thread at a time."""
+        with self._lock:
+            code = cu.cuCtxPushCurrent(self._context)[0]
+            if int(code) != 0:
+                refuse(_name(code), _words(code), "making the context current")
+            try:
+                yield
+            finally:
+                cu.cuCtxPopCurrent()
+
+    def _do(self, answer: Answer, what: str, is_launch: bool = False) -> Answer:
+        if int(answer[0]) != 0 and _name(answer[0]) in LOST:
+            self._is_lost = True
+        return _check(answer, what, is_launch)
+
+    @property
+    def has_graphs(self) -> bool:
+        return True
+
+    @property
+    def stream(self) -> int:
+        return int(self._stream)
+
+    # Memory
+
+    def memory(self) -> tuple[int, int]:
+        with self._current():
+            free, total = self._do(cu.cuMemGetInfo(), "memory in use")
+            return int(free), int(total)
+
+    def allocate(self, nbytes: int) -> int:
+        with self._current():
+            return int(self._do(cu.cuMemAlloc(nbytes), f"{nbytes} bytes")[0])
+
+    def free(self, pointer: int) -> None:
+        """Frees; memory of a lost or closed context is gone already."""
+        if self._is_lost or not self._is_open:
+            return
+        with self._current():
+            self._do(cu.cuMemFree(pointer), "freeing memory")
+
+    def pinned(self, nbytes: int) -> np.ndarray:
+        with self._current():
+            what = f"{nbytes} bytes of host memory"
+            address = int(self._do(cu.cuMemAllocHost(nbytes), what)[0])
+        memory = (ctypes.c_uint8 * nbytes).from_address(address)
+        weakref.finalize(memory, self._free_host, address)
+        return np.ctypeslib.as_array(memory)
+
+    def _free_host(self, address: int) -> None:
+        if not self._is_lost and self._is_open:
+            with self._current():
+                cu.cuMemFreeHost(address)
+
+    def zero(self, pointer: int, nbytes: int) -> None:
+        with self._current():
+            self._do(cu.cuMemsetD8Async(pointer, 0, nbytes, self._stream), "zeroing memory")
+
+    def copy_in(self, pointer: int, source: np.ndarray) -> None:
+        at, nbytes = source.ctypes.data, source.nbytes
+        with self._current():
+            self._do(cu.cuMemcpyHtoDAsync(pointer, at, nbytes, self._stream), "a copy in")
+
+    def copy_out(self, target: np.ndarray, pointer: int) -> None:
+        at, nbytes = target.ctypes.data, target.nbytes
+        with self._current():
+            self._do(cu.cuMemcpyDtoHAsync(at, pointer, nbytes, self._stream), "a copy out")
+
+    def copy(self, target: int, source: int, nbytes: int) -> None:
+        with self._current():
+            self._do(cu.cuMemcpyDtoDAsync(target, source, nbytes, self._stream), "a copy")
+
+    def synchronize(self) -> None:
+        with self._current():
+            self._do(cu.cuStreamSynchronize(self._stream), "waiting for the stream")
+
+    def follow(self, stream: int) -> None:
+        with self._current():
+            event = self._do(cu.cuEventCreate(_UNTIMED_EVENT), "an event")[0]
+            self._do(cu.cuEventRecord(event, self._stream), "an event")
+            self._do(cu.cuStreamWaitEvent(cu.CUstream(stream), event, 0), "another stream")
+            cu.cuEventDestroy(event)
+
+    # Kernels
+
+    def load(self, image: bytes, name: str, dynamic_nbytes: int) -> Function:
+        log = bytearray(LOG_NBYTES)
+        options = [
+            cu.CUjit_option.CU_JIT_ERROR_LOG_BUFFER,
+            cu.CUjit_option.CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES,
+        ]
+        with self._current():
+            made = cu.cuModuleLoadDataEx(image, len(options), options, [log, LOG_NBYTES])
+            if int(made[0]) != 0 and _name(made[0]) not in LOST:
+                said = log.split(b"\0")[0].decode(errors="replace").strip()
+                words = f"{_name(made[0])}, {_words(made[0])}"
+                raise LaunchError(f"kernel {name}: the driver took no such module: {words}\n{said}")
+            module = self._do(made, f"kernel {name}")[0]
+            found = cu.cuModuleGetFunction(module, name.encode())
+            handle = self._do(found, f"kernel {name}", True)[0]
+            if dynamic_nbytes:
+                most = cu.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+                asked = cu.cuFuncSetAttribute(handle, most, dynamic_nbytes)
+                self._do(
+                    asked, f"kernel {name} with {dynamic_nbytes} bytes of workgroup memory", True
+                )
+        return Function(name, module, handle)
+
+    def unload(self, function: Handle) -> None:
+        assert isinstance(function, Function)
+        if not self._is_lost and self._is_open:
+            with self._current():
+                cu.cuModuleUnload(function.module)
+
+    def resources(self, function: Handle, threads: int, dynamic_nbytes: int) -> Resources:
+        assert isinstance(function, Function)
+        kinds = cu.CUfunction_attribute
+        which = (
+            kinds.CU_FUNC_ATTRIBUTE_NUM_REGS,
+            kinds.CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES,
+            kinds.CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES,
+        )
+        with self._current():
+            what = f"kernel {function.name}"
+            registers, shared, local = (
+                int(self._do(cu.cuFuncGetAttribute(w, function.handle), what)[0]) for w in which
+            )
+            resident = cu.cuOccupancyMaxActiveBlocksPerMultiprocessor(
+                function.handle, threads, dynamic_nbytes
+            )
+            groups = int(self._do(resident, what)[0])
+        return Resources(registers, shared + dynamic_nbytes, local, groups)
+
+    def bind(self, calls: Sequence[Call]) -> Bound:
+        pointers: list[int] = []
+        memory: list[object] = []
+        for call in calls:
+            raw = ctypes.create_string_buffer(call.arguments, max(1, len(call.arguments)))
+            start = ctypes.addressof(raw)
+            count = len(call.offsets)
+            table = (ctypes.c_void_p * max(1, count))(*(start + at for at in call.offsets))
+            pointers.append(ctypes.addressof(table))
+            memory += [raw, table]
+        return Bound(tuple(calls), tuple(pointers), tuple(memory))
+
+    def _launch(self, call: Call, pointers: int) -> None:
+        assert isinstance(call.function, Function)
+        x, y, z = call.grid
+        shared, stream = call.dynamic_nbytes, self._stream
+        made = cu.cuLaunchKernel(
+            call.function.handle, x, y, z, call.threads, 1, 1, shared, stream, pointers, 0
+        )
+        self._do(made, f"kernel {call.name}", True)
+
+    def launch(self, bound: Handle, is_checked: bool) -> None:
+        assert isinstance(bound, Bound)
+        with self._current():
+            for call, pointers in zip(bound.calls, bound.pointers, strict=True):
+                self._launch(call, pointers)
+                if is_checked:
+                    self._do(cu.cuStreamSynchronize(self._stream), f"kernel {call.name}", True)
+
+    def timed(self, bound: Handle) -> list[float]:
+        assert isinstance(bound, Bound)
+        count = len(bound.calls) + 1
+        with self._current():
+            made = (cu.cuEventCreate(_TIMED_EVENT) for _ in range(count))
+            events = [self._do(answer, "an event")[0] for answer in made]
+            self._do(cu.cuEventRecord(events[0], self._stream), "an event")
+            for n, (call, pointers) in enumerate(zip(bound.calls, bound.pointers, strict=True)):
+                self._launch(call, pointers)
+                self._do(cu.cuEventRecord(events[n + 1], self._stream), "an event")
+            self._do(cu.cuStreamSynchronize(self._stream), "timed launches", True)
+            pairs = pairwise(events)
+            ms = [float(self._do(cu.cuEventElapsedTime(a, b), "a time")[0]) for a, b in pairs]
+            for event in events:
+                cu.cuEventDestroy(event)
+        return [1000.0 * t for t in ms]
+
+    # Graphs
+
+    def record(self, bound: Handle) -> object:
+        """A chain of kernel nodes: each waits for the one before, as on the stream."""
+        assert isinstance(bound, Bound)
+        with self._current():
+            graph = self._do(cu.cuGraphCreate(0), "a graph")[0]
+            last: list[object] = []
+            for call, pointers in zip(bound.calls, bound.pointers, strict=True):
+                params = self._node(call, pointers)
+                made = cu.cuGraphAddKernelNode(graph, last, len(last), params)
+                last = [self._do(made, f"kernel {call.name} in a graph", True)[0]]
+            made = cu.cuGraphInstantiate(graph, 0)
+            executable: object = self._do(made, "an executable graph", True)[0]
+            cu.cuGraphDestroy(graph)
+        return executable
+
+    def _node(self, call: Call, pointers: int) -> object:
+        assert isinstance(call.function, Function)
+        node = cu.CUDA_KERNEL_NODE_PARAMS()
+        node.func = call.function.handle
+        node.gridDimX, node.gridDimY, node.gridDimZ = call.grid
+        node.blockDimX, node.blockDimY, node.blockDimZ = call.threads, 1, 1
+        node.sharedMemBytes = call.dynamic_nbytes
+        node.kernelParams = pointers
+        return node
+
+    def replay(self, graph: Handle) -> None:
+        with self._current():
+            self._do(cu.cuGraphLaunch(graph, self._stream), "a graph", True)
+
+    def release(self, graph: Handle) -> None:
+        if not self._is_lost and self._is_open:
+            with self._current():
+                cu.cuGraphExecDestroy(graph)
+
+    def close(self) -> None:
+        """Gives the primary context back; a lost one is reset, so that the device can be opened
+        again.
+        """
+        if not self._is_open:
+            return
+        self._is_open = False
+        if not self._is_primary:
+            return
+        if self._is_lost:
+            cu.cuDevicePrimaryCtxReset(self._device)
+            return
+        with self._current():
+            cu.cuStreamSynchronize(self._stream)
+            cu.cuStreamDestroy(self._stream)
+        cu.cuDevicePrimaryCtxRelease(self._device)
+
+
+class BindingsProvider:
+    """Devices through `cuda.bindings.driver`."""
+
+    @property
+    def name(self) -> str:
+        return "cuda-bindings"
+
+    def facts(self) -> list[Facts]:
+        _initialise()
+        count = _number(cu.cuDeviceGetCount(), "the number of devices")
+        version = _number(cu.cuDriverGetVersion(), "the driver's version")
+        return [_facts(index, version) for index in range(count)]
+
+    def open(self, index: int, stream: object | None) -> BindingsDriver:
+        _initialise()
+        return BindingsDriver(index, stream)
+
+
+def _initialise() -> None:
+    """Starts the driver. Raises BackendUnavailable with what is missing."""
+    if NO_BINDINGS:
+        raise BackendUnavailable(NO_BINDINGS)
+    try:
+        code = cu.cuInit(0)[0]
+    except RuntimeError as e:
+        raise BackendUnavailable(f"there is no NVIDIA driver: {e}") from e
+    if int(code) != 0:
+        raise BackendUnavailable(f"the NVIDIA driver doesn't start: {_name(code)}, {_words(code)}")
+
+
+def _facts(index: int, version: int) -> Facts:
+    what = f"device {index}"
+    device = _check(cu.cuDeviceGet(index), what)[0]
+    name = bytes(_check(cu.cuDeviceGetName(128, device), what)[0]).split(b"\0")[0].decode()
+    total = _number(cu.cuDeviceTotalMem(device), what)
+    values: list[int] = []
+    for row in ATTRIBUTES:
+        attribute = getattr(cu.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{row}")
+        values.append(_number(cu.cuDeviceGetAttribute(attribute, device), what))
+    return facts_of(name, total, values, version, "cuda-bindings")

@@ -1,0 +1,363 @@
+"""A CUDA device as `backends.base.Device`: buffers, kernels, launch lists that become graphs."""
+
+from __future__ import annotations
+
+import struct
+import threading
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from poot.backends.base import Buffer, BufferRef, Code, Launch
+from poot.backends.cuda.provider import Call, Driver, Facts, Handle, Resources
+from poot.backends.launches import check_launch, padded
+from poot.codegen.emitters import emit
+from poot.codegen.kir.nodes import Kernel
+from poot.codegen.ptx.memory import dynamic_nbytes
+from poot.errors import BackendError, BindingLimit, DeviceLost, LaunchError, OutOfDeviceMemory
+from poot.limits import DeviceLimits
+
+# Copies up to this size go through page-locked memory, larger ones straight from the caller's.
+STAGED_NBYTES = 1 << 20
+_SLOT_NBYTES = 256
+
+
+class CudaBuffer:
+    """Device memory, freed with its last reference or by `Device.free`, whichever is first."""
+
+    def __init__(self, driver: Driver, pointer: int, nbytes: int, label: str) -> None:
+        self.pointer = pointer
+        self.label = label
+        self._nbytes = nbytes
+        self._release = weakref.finalize(self, driver.free, pointer)
+
+    @property
+    def nbytes(self) -> int:
+        return self._nbytes
+
+    @property
+    def is_freed(self) -> bool:
+        return not self._release.alive
+
+    def free(self) -> None:
+        self._release()
+
+
+class Loaded:
+    """Kernels made ready, in the order of their codes. Modules go with the last reference."""
+
+    def __init__(
+        self, driver: Driver, kernels: tuple[Kernel, ...], functions: Sequence[Handle]
+    ) -> None:
+        self.kernels = kernels
+        self.functions = tuple(functions)
+        for function in functions:
+            weakref.finalize(self, driver.unload, function)
+
+
+class Staging:
+    """Page-locked memory to copy through: a ring for what goes in, a block for what comes out."""
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+        self._ring = driver.pinned(STAGED_NBYTES)
+        self.out = driver.pinned(STAGED_NBYTES)
+        self._at = 0
+
+    def place(self, raw: np.ndarray) -> np.ndarray:
+        """The bytes in the ring. Going round waits for the copies that still read it."""
+        if self._at + raw.size > STAGED_NBYTES:
+            self._driver.synchronize()
+            self._at = 0
+        slot = self._ring[self._at : self._at + raw.size]
+        slot[:] = raw
+        self._at += -(-raw.size // _SLOT_NBYTES) * _SLOT_NBYTES
+        return slot
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """What an executable holds on to: nothing of it may be freed while launches name it."""
+
+    loaded: Loaded
+    buffers: tuple[CudaBuffer, ...]
+    names: tuple[str, ...]
+
+
+class CudaExecutable:
+    """A launch list over fixed buffers: launched one by one, or as a graph once it is recorded."""
+
+    def __init__(self, device: CudaDevice, calls: Sequence[Call], parts: _Parts) -> None:
+        self._device = device
+        self._driver = device.driver
+        self._parts = parts
+        self._bound = self._driver.bind(calls)
+        self._graph: Handle = None
+
+    def _check(self) -> None:
+        for buffer in self._parts.buffers:
+            if buffer.is_freed:
+                names = ", ".join(self._parts.names[:3])
+                raise LaunchError(f"buffer {buffer.label} of launches of {names} has been freed")
+
+    def run(self) -> None:
+        """Enqueues the list; the next copy out waits for it."""
+        self._check()
+        with self._device.guarded(self._parts.names):
+            if self._graph is not None:
+                self._driver.replay(self._graph)
+            else:
+                self._driver.launch(self._bound, self._device.is_checked)
+
+    def timed(self) -> list[float]:
+        """Runs once with an event after each launch; microseconds."""
+        self._check()
+        with self._device.guarded(self._parts.names):
+            return self._driver.timed(self._bound)
+
+    def record(self) -> bool:
+        """Makes a graph of the list. Raises CaptureUnavailable where the provider has none."""
+        self._check()
+        if self._graph is None:
+            with self._device.guarded(self._parts.names):
+                self._graph = self._driver.record(self._bound)
+                weakref.finalize(self, self._driver.release, self._graph)
+        return True
+
+    @property
+    def is_replay(self) -> bool:
+        return self._graph is not None
+
+
+class Guard:
+    """Adds to a lost device's error which launches it may have been, and remembers that it is
+    lost.
+    """
+
+    def __init__(self, device: CudaDevice, names: tuple[str, ...]) -> None:
+        self._device, self._names = device, names
+
+    def __enter__(self) -> None:
+        self._device.need_alive()
+        if self._names:
+            self._device.pending = self._names
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, DeviceLost):
+            self._device.lost = error.message
+            names = self._device.pending
+            more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+            during = f"; the launches since were of {', '.join(names[:3])}{more}" if names else ""
+            raise DeviceLost(error.message + during) from error
+
+
+class CudaDevice:
+    """One opening of a device: a context, a stream. Methods may be called from any thread.
+
+    `is_checked` waits after each direct launch, so that a failing kernel is named. `close` frees
+    what this opening allocated."""
+
+    def __init__(self, driver: Driver, facts: Facts, is_checked: bool = False) -> None:
+        self.driver = driver
+        self.is_checked = is_checked
+        self.pending: tuple[str, ...] = ()
+        self.lost = ""
+        self._facts = facts
+        self._lock = threading.RLock()
+        self._buffers: weakref.WeakSet[CudaBuffer] = weakref.WeakSet()
+        self._is_open = True
+        with self.guarded():
+            self._staging = Staging(driver)
+
+    @property
+    def limits(self) -> DeviceLimits:
+        return self._facts.limits
+
+    @property
+    def description(self) -> str:
+        return self._facts.description
+
+    def guarded(self, names: tuple[str, ...] = ()) -> Guard:
+        return Guard(self, names)
+
+    def need_alive(self) -> None:
+        if self.lost:
+            raise DeviceLost(f"{self.limits.name} was lost before: {self.lost}")
+        if not self._is_open:
+            raise BackendError(f"{self.limits.name} was closed; open the device again")
+
+    def _own(self, buffer: Buffer) -> CudaBuffer:
+        if not isinstance(buffer, CudaBuffer) or buffer.is_freed:
+            raise BackendError(f"needs a live buffer of {self.limits.name}: {buffer}")
+        return buffer
+
+    # Memory
+
+    def allocate(self, nbytes: int, label: str) -> CudaBuffer:
+        """Zero-filled. Raises OutOfDeviceMemory (asked, free) or BindingLimit."""
+        limits = self.limits
+        if nbytes > limits.buffer_nbytes:
+            raise BindingLimit(
+                f"{label} asks {nbytes} bytes in one buffer: {limits.name} allows "
+                f"{limits.buffer_nbytes}"
+            )
+        with self._lock, self.guarded():
+            try:
+                pointer = self.driver.allocate(padded(nbytes))
+            except OutOfDeviceMemory as e:
+                free, total = self.driver.memory()
+                raise OutOfDeviceMemory(
+                    f"{label} asks {nbytes} bytes: {limits.name} has {free} of {total} free"
+                ) from e
+            buffer = CudaBuffer(self.driver, pointer, nbytes, label)
+            self.driver.zero(pointer, padded(nbytes))
+            self._buffers.add(buffer)
+            return buffer
+
+    def free(self, buffer: Buffer) -> None:
+        if isinstance(buffer, CudaBuffer):
+            buffer.free()
+
+    def copy_in(self, buffer: Buffer, offset: int, data: np.ndarray) -> None:
+        raw = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
+        own = self._range(buffer, offset, raw.size)
+        if raw.size:
+            with self._lock, self.guarded():
+                source = self._staging.place(raw) if raw.size <= STAGED_NBYTES else raw
+                self.driver.copy_in(own.pointer + offset, source)
+
+    def copy_out(self, buffer: Buffer, offset: int, nbytes: int) -> np.ndarray:
+        own = self._range(buffer, offset, nbytes)
+        out = np.empty(nbytes, np.uint8)
+        if nbytes:
+            with self._lock, self.guarded():
+                staged = nbytes <= STAGED_NBYTES
+                target = self._staging.out[:nbytes] if staged else out
+                self.driver.copy_out(target, own.pointer + offset)
+                self.driver.synchronize()
+                if staged:
+                    out[:] = target
+        return out
+
+    def copy(
+        self, source: Buffer, source_offset: int, target: Buffer, target_offset: int, nbytes: int
+    ) -> None:
+        one = self._range(source, source_offset, nbytes)
+        other = self._range(target, target_offset, nbytes)
+        if nbytes:
+            with self._lock, self.guarded():
+                start, end = one.pointer + source_offset, other.pointer + target_offset
+                self.driver.copy(end, start, nbytes)
+
+    def _range(self, buffer: Buffer, offset: int, nbytes: int) -> CudaBuffer:
+        self.need_alive()
+        own = self._own(buffer)
+        if offset % 4 or nbytes % 4 or offset < 0 or offset + nbytes > padded(own.nbytes):
+            raise BackendError(
+                f"a copy needs whole words inside {own.label} of {own.nbytes} bytes: "
+                f"[{offset}, {offset + nbytes})"
+            )
+        return own
+
+    def synchronize(self) -> None:
+        """Returns when everything enqueued is done."""
+        with self._lock, self.guarded():
+            self.driver.synchronize()
+
+    # Kernels
+
+    def emit(self, kernel: Kernel) -> Code:
+        return emit(kernel, self.limits)
+
+    def load(self, codes: Sequence[Code]) -> Loaded:
+        """Modules. Raises LaunchError naming the kernel the driver refused, with its words."""
+        made: list[Handle] = []
+        with self._lock, self.guarded():
+            try:
+                for code in codes:
+                    if code.target != "ptx":
+                        raise LaunchError(
+                            f"kernel {code.name} is for {code.target}: {self.limits.name} takes ptx"
+                        )
+                    extra = dynamic_nbytes(code.kernel)
+                    made.append(self.driver.load(code.binary, code.kernel.name, extra))
+            except BackendError:
+                for function in made:
+                    self.driver.unload(function)
+                raise
+        return Loaded(self.driver, tuple(c.kernel for c in codes), made)
+
+    def resources(self, loaded: object) -> list[Resources]:
+        """Registers, workgroup and spilled bytes, and groups resident of each loaded kernel."""
+        assert isinstance(loaded, Loaded), "what this backend's load returned"
+        pairs = zip(loaded.kernels, loaded.functions, strict=True)
+        with self._lock, self.guarded():
+            return [self.driver.resources(f, k.threads, dynamic_nbytes(k)) for k, f in pairs]
+
+    def prepare(
+        self, loaded: object, launches: Sequence[Launch], buffers: dict[str, Buffer]
+    ) -> CudaExecutable:
+        """Lays the list's arguments out. Raises LaunchError, GridLimit or BindingLimit, naming the
+        kernel. A launch without groups is left out."""
+        self.need_alive()
+        assert isinstance(loaded, Loaded), "what this backend's load returned"
+        own = {name: self._own(buffer) for name, buffer in buffers.items()}
+        sizes = {name: buffer.nbytes for name, buffer in own.items()}
+        calls: list[Call] = []
+        for launch in launches:
+            kernel = loaded.kernels[launch.kernel]
+            check_launch(launch, kernel, sizes, self.limits)
+            if all(launch.grid):
+                calls.append(_call(loaded, launch, own))
+        used = {ref.space for launch in launches for ref in launch.buffers}
+        names = tuple(dict.fromkeys(call.name for call in calls))
+        parts = _Parts(loaded, tuple(own[name] for name in sorted(used)), names)
+        return CudaExecutable(self, calls, parts)
+
+    def close(self) -> None:
+        """Frees this opening's buffers and gives the context back."""
+        if not self._is_open:
+            return
+        for buffer in list(self._buffers):
+            buffer.free()
+        self._is_open = False
+        self.driver.close()
+
+
+def _call(loaded: Loaded, launch: Launch, own: dict[str, CudaBuffer]) -> Call:
+    kernel = loaded.kernels[launch.kernel]
+    arguments, offsets = pack_arguments(kernel, launch.imms, [_at(r, own) for r in launch.buffers])
+    return Call(
+        kernel.name,
+        loaded.functions[launch.kernel],
+        launch.grid,
+        kernel.threads,
+        dynamic_nbytes(kernel),
+        arguments,
+        offsets,
+    )
+
+
+def _at(ref: BufferRef, own: dict[str, CudaBuffer]) -> int:
+    return own[ref.space].pointer + ref.offset
+
+
+def pack_arguments(
+    kernel: Kernel, imms: Sequence[int | float], pointers: Sequence[int]
+) -> tuple[bytes, tuple[int, ...]]:
+    """The parameters' bytes as the entry declares them, and where each starts. Raises LaunchError
+    on an immediate that its dtype can't hold, and on blobs.
+    """
+    if kernel.blobs:
+        raise LaunchError(f"kernel {kernel.name} takes tensor maps, which launches don't carry yet")
+    raw = struct.pack(f"<{len(pointers)}Q", *pointers)
+    letters = {"i32": "i", "u32": "I", "f32": "f"}
+    try:
+        raw += struct.pack("<" + "".join(letters[i.dtype] for i in kernel.imms), *imms)
+    except struct.error as e:
+        raise LaunchError(f"kernel {kernel.name} immediates {tuple(imms)}: {e}") from e
+    first = 8 * len(pointers)
+    offsets = [8 * n for n in range(len(pointers))] + [first + 4 * n for n in range(len(imms))]
+    return raw, tuple(offsets)

@@ -1,0 +1,284 @@
+"""The driver through `pycuda`: a source build against a CUDA toolkit; no graphs."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, cast
+
+import numpy as np
+
+from poot.backends.cuda.loader import NO_PYCUDA, drv
+from poot.backends.cuda.provider import (
+    ATTRIBUTES,
+    LOST,
+    Call,
+    Facts,
+    Handle,
+    Resources,
+    facts_of,
+    refuse,
+)
+from poot.errors import BackendError, BackendUnavailable, CaptureUnavailable, LaunchError
+
+# What the driver says for the results that poot tells apart (cuGetErrorString).
+_WORDS = {
+    "out of memory": "OUT_OF_MEMORY",
+    "illegal memory access": "ILLEGAL_ADDRESS",
+    "misaligned address": "MISALIGNED_ADDRESS",
+    "unspecified launch failure": "LAUNCH_FAILED",
+    "launch timed out": "LAUNCH_TIMEOUT",
+    "illegal instruction": "ILLEGAL_INSTRUCTION",
+    "operation not supported on global/shared address space": "INVALID_ADDRESS_SPACE",
+    "invalid program counter": "INVALID_PC",
+    "hardware stack error": "HARDWARE_STACK_ERROR",
+    "device-side assert": "ASSERT",
+    "uncorrectable ECC": "ECC_UNCORRECTABLE",
+    "context is destroyed": "CONTEXT_IS_DESTROYED",
+}
+NO_GRAPHS = (
+    "pycuda has no graphs, so nothing can be captured with it alone: pip install 'poot[cuda]' for "
+    "cuda-bindings"
+)
+
+
+_NON_BLOCKING = 1  # not ordered with the default stream
+
+
+def _code(text: str) -> str:
+    return next((code for words, code in _WORDS.items() if words in text), "an error")
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A kernel with the module that holds it."""
+
+    name: str
+    module: object
+    handle: object
+
+
+class PycudaDriver:
+    """One context and stream. An adopted stream's context has to be current where poot is called,
+    as pycuda itself asks.
+    """
+
+    def __init__(self, index: int, stream: object | None) -> None:
+        self._lock = threading.RLock()
+        self._is_lost = False
+        self._is_open = True
+        self._allocations: dict[int, object] = {}
+        self._context: Any = None
+        self._stream: Any = stream
+        if stream is None:
+            device: Any = drv.Device(index)
+            self._context = device.retain_primary_context()
+            with self._using(f"device {index}"):
+                self._stream = drv.Stream(_NON_BLOCKING)
+        elif not isinstance(stream, drv.Stream):
+            raise BackendError(
+                "pycuda adopts its own streams alone: for another library's, pip install "
+                "'poot[cuda]' for cuda-bindings"
+            )
+
+    @contextmanager
+    def _using(self, what: str, is_launch: bool = False) -> Generator[None]:
+        """The context on top of this thread's stack; pycuda's errors as poot's."""
+        with self._lock:
+            try:
+                if self._context is not None:
+                    self._context.push()
+                try:
+                    yield
+                finally:
+                    if self._context is not None:
+                        drv.Context.pop()
+            except drv.Error as e:
+                code = _code(str(e))
+                self._is_lost = self._is_lost or code in LOST
+                refuse(code, str(e), what, is_launch=is_launch)
+
+    @property
+    def has_graphs(self) -> bool:
+        return False
+
+    @property
+    def stream(self) -> int:
+        return int(self._stream.handle)
+
+    # Memory
+
+    def memory(self) -> tuple[int, int]:
+        with self._using("memory in use"):
+            free, total = drv.mem_get_info()
+            return int(free), int(total)
+
+    def allocate(self, nbytes: int) -> int:
+        with self._using(f"{nbytes} bytes"):
+            allocation: Any = drv.mem_alloc(nbytes)
+            pointer = int(allocation)
+            self._allocations[pointer] = allocation
+            return pointer
+
+    def free(self, pointer: int) -> None:
+        """Frees; memory of a lost or closed context is gone already."""
+        if self._is_lost or not self._is_open:
+            return
+        allocation: Any = self._allocations.pop(pointer, None)
+        if allocation is not None:
+            with self._using("freeing memory"):
+                allocation.free()
+
+    def pinned(self, nbytes: int) -> np.ndarray:
+        with self._using(f"{nbytes} bytes of host memory"):
+            made: np.ndarray = drv.pagelocked_empty(nbytes, np.uint8)
+            return made
+
+    def zero(self, pointer: int, nbytes: int) -> None:
+        with self._using("zeroing memory"):
+            drv.memset_d8_async(pointer, 0, nbytes, self._stream)
+
+    def copy_in(self, pointer: int, source: np.ndarray) -> None:
+        with self._using("a copy in"):
+            drv.memcpy_htod_async(pointer, source, self._stream)
+
+    def copy_out(self, target: np.ndarray, pointer: int) -> None:
+        with self._using("a copy out"):
+            drv.memcpy_dtoh_async(target, pointer, self._stream)
+
+    def copy(self, target: int, source: int, nbytes: int) -> None:
+        with self._using("a copy"):
+            drv.memcpy_dtod_async(target, source, nbytes, self._stream)
+
+    def synchronize(self) -> None:
+        with self._using("waiting for the stream"):
+            self._stream.synchronize()
+
+    def follow(self, stream: int) -> None:
+        """pycuda can't make another library's stream wait, so the host does."""
+        self.synchronize()
+
+    # Kernels
+
+    def load(self, image: bytes, name: str, dynamic_nbytes: int) -> Function:
+        said: list[str] = []
+
+        def heard(success: bool, info: str, errors: str) -> None:
+            said.append(str(errors))
+
+        with self._using(f"kernel {name}", True):
+            try:
+                module: Any = drv.module_from_buffer(image, [], heard)
+            except drv.Error as e:
+                if _code(str(e)) in LOST:
+                    raise
+                words = " ".join((str(e), *said)).strip()
+                text = f"kernel {name}: the driver took no such module: {words}"
+                raise LaunchError(text) from e
+            handle: Any = module.get_function(name)
+            if dynamic_nbytes:
+                most = drv.function_attribute.MAX_DYNAMIC_SHARED_SIZE_BYTES
+                handle.set_attribute(most, dynamic_nbytes)
+        return Function(name, module, handle)
+
+    def unload(self, function: Handle) -> None:
+        """pycuda unloads a module with its last reference."""
+
+    def resources(self, function: Handle, threads: int, dynamic_nbytes: int) -> Resources:
+        """As the driver says; the groups resident are 0: pycuda doesn't tell."""
+        assert isinstance(function, Function)
+        handle: Any = function.handle
+        kinds: Any = drv.function_attribute
+        which = (kinds.NUM_REGS, kinds.SHARED_SIZE_BYTES, kinds.LOCAL_SIZE_BYTES)
+        with self._using(f"kernel {function.name}"):
+            registers, shared, local = (int(handle.get_attribute(w)) for w in which)
+        return Resources(registers, shared + dynamic_nbytes, local, 0)
+
+    def bind(self, calls: Sequence[Call]) -> tuple[Call, ...]:
+        return tuple(calls)
+
+    def _launch(self, call: Call) -> None:
+        assert isinstance(call.function, Function)
+        handle: Any = call.function.handle
+        block = (call.threads, 1, 1)
+        handle._launch_kernel(call.grid, block, call.arguments, call.dynamic_nbytes, self._stream)
+
+    def launch(self, bound: Handle, is_checked: bool) -> None:
+        for call in _calls(bound):
+            with self._using(f"kernel {call.name}", True):
+                self._launch(call)
+                if is_checked:
+                    self._stream.synchronize()
+
+    def timed(self, bound: Handle) -> list[float]:
+        calls = _calls(bound)
+        with self._using("timed launches", True):
+            events: list[Any] = [drv.Event() for _ in range(len(calls) + 1)]
+            events[0].record(self._stream)
+            for call, event in zip(calls, events[1:], strict=True):
+                self._launch(call)
+                event.record(self._stream)
+            self._stream.synchronize()
+            pairs = pairwise(events)
+            return [1000.0 * float(b.time_since(a)) for a, b in pairs]
+
+    def record(self, bound: Handle) -> Handle:
+        raise CaptureUnavailable(NO_GRAPHS)
+
+    def replay(self, graph: Handle) -> None:
+        raise CaptureUnavailable(NO_GRAPHS)
+
+    def release(self, graph: Handle) -> None:
+        raise CaptureUnavailable(NO_GRAPHS)
+
+    def close(self) -> None:
+        """Gives the primary context back with the last reference to it."""
+        if not self._is_open:
+            return
+        if not self._is_lost:
+            self.synchronize()
+            for pointer in list(self._allocations):
+                self.free(pointer)
+        self._is_open = False
+
+
+def _calls(bound: Handle) -> tuple[Call, ...]:
+    assert isinstance(bound, tuple)
+    return cast("tuple[Call, ...]", bound)  # what `bind` returned
+
+
+class PycudaProvider:
+    """Devices through `pycuda.driver`."""
+
+    @property
+    def name(self) -> str:
+        return "pycuda"
+
+    def facts(self) -> list[Facts]:
+        _initialise()
+        version = int(drv.get_driver_version())
+        rows: list[Facts] = []
+        for index in range(int(drv.Device.count())):
+            device: Any = drv.Device(index)
+            kinds: Any = drv.device_attribute
+            values = [int(device.get_attribute(getattr(kinds, name))) for name in ATTRIBUTES]
+            total = int(device.total_memory())
+            rows.append(facts_of(str(device.name()), total, values, version, "pycuda"))
+        return rows
+
+    def open(self, index: int, stream: object | None) -> PycudaDriver:
+        _initialise()
+        return PycudaDriver(index, stream)
+
+
+def _initialise() -> None:
+    """Starts the driver. Raises BackendUnavailable with what is missing."""
+    if NO_PYCUDA:
+        raise BackendUnavailable(NO_PYCUDA)
+    try:
+        drv.init()
+    except drv.Error as e:
+        raise BackendUnavailable(f"there is no NVIDIA driver: {e}") from e

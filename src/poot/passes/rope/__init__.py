@@ -1,0 +1,1 @@
+"""The RoPE rewrite. `match.py` is the pass; the other files read its operands."""
