@@ -10,7 +10,7 @@ import ctypes
 import functools
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -75,7 +75,7 @@ class Ready:
 
 @functools.cache
 def _made() -> dict[str, Ready]:
-    """Kernels compiled in this process, by their text and name."""
+    """Kernels compiled in this process, by their text."""
     return {}
 
 
@@ -90,7 +90,7 @@ def ready(codes: Sequence[Code]) -> list[Ready]:
         library = ctypes.CDLL(str(gxx.kernels(list(fresh.values()))))
         for n, code in enumerate(fresh.values()):
             made[code.text] = _found(library, n, code)
-    return [made[code.text] for code in codes]
+    return [replace(made[code.text], code=code) for code in codes]  # sizes aren't in the text
 
 
 def _found(library: ctypes.CDLL, n: int, code: Code) -> Ready:
@@ -371,7 +371,3 @@ class FiberDevice:
     def close(self) -> None:
         return None
 
-
-OPENERS: dict[str, Callable[[], FiberDevice]] = {
-    f"hip-fibers-{wave}": functools.partial(FiberDevice, wave) for wave in WAVES
-}
