@@ -19,8 +19,8 @@ import pytest
 
 from poot.cache import DiskCache
 from poot.codegen.code import Code
-from poot.codegen.hip.names import symbol
 from poot.knobs import knobs
+from tests.support.hip.texts import joined, own_name
 
 HERE = Path(__file__).parent
 INCLUDE = HERE / "include"
@@ -98,28 +98,11 @@ def runner() -> Path:
     return build((HERE / "runner.cpp").read_text(), "-shared", "-fPIC", "-Wno-psabi")
 
 
-def kernels_text(codes: Sequence[Code], words: str) -> str:
-    """One source of all the kernels' texts: kernel n is `poot_call_n`, its lines keep their numbers.
-    `words` is the header that stands for HIP's."""
-    parts = [f'#include "{INCLUDE / words / "hip/hip_runtime.h"}"', "#define __HIPCC_RTC__"]
-    for n, code in enumerate(codes):
-        name, own = symbol(code.name), f"poot_kernel_{n}"
-        parts += [
-            f'#define POOT_SHARED "poot_shared_{n}"',
-            f"#define {name} {own}",
-            f"namespace poot_text_{n} {{",
-            f'#line 1 "{code.name}.hip"',
-            code.text,
-            "}",
-            f"#undef {name}",
-            "#undef POOT_SHARED",
-            f"POOT_EXPORT({n}, poot_text_{n}::{own})",
-        ]
-        if code.kernel.shared:
-            parts.append(f"POOT_EXPORT_SHARED({n})")
-    return "\n".join(parts) + "\n"
-
-
 def kernels(codes: Sequence[Code]) -> Path:
     """A library of kernels for the fiber runner, which has to be loaded before it."""
-    return build(kernels_text(codes, "fibers"), "-shared", "-fPIC")
+    parts = [joined(codes, f'"{INCLUDE}/fibers/hip/hip_runtime.h"')]
+    for n, code in enumerate(codes):
+        parts.append(f"POOT_EXPORT({n}, poot_text_{n}::{own_name(n)})")
+        if code.kernel.shared:
+            parts.append(f"POOT_EXPORT_SHARED({n})")
+    return build("\n".join(parts) + "\n", "-shared", "-fPIC")
