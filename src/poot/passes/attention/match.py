@@ -9,13 +9,15 @@ intermediates of 16-bit chains become f32.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from poot.errors import TypeRuleError
 from poot.ir.graph import Eqn, Graph, Var
 from poot.ir.walk import results, users
 from poot.limits import DeviceLimits
 from poot.passes.attention.declines import Decline, claim
 from poot.passes.attention.heads import Dims, Operands, dims_of, read_operands
-from poot.passes.attention.mask import Masks, cast_to, read_masks
+from poot.passes.attention.mask import Masks, cast_to, read_masks, read_sink
 from poot.passes.attention.scores import Form, Scores, read_stages, trace_scores
 from poot.passes.attention.softmax import (
     Chain,
@@ -100,12 +102,19 @@ class Matcher:
         form = read_stages(scores.stages, found.factor, found.loc)
         self._check_device(dims, scores.matmul.loc)
         try:
-            return self._emitted(root, product, scores, form, dims, scope)
+            return self._emitted(root, product, found, scores, form, dims, scope)
         except TypeRuleError as e:
             raise Decline(e.message, root.loc) from None
 
     def _emitted(
-        self, root: Eqn, product: Eqn, scores: Scores, form: Form, dims: Dims, scope: Scope
+        self,
+        root: Eqn,
+        product: Eqn,
+        found: Softmax,
+        scores: Scores,
+        form: Form,
+        dims: Dims,
+        scope: Scope,
     ) -> Var:
         operands = read_operands(scope, scores.matmul, product, dims)
         q, k, v = (operands.q, operands.k, operands.v)
@@ -114,7 +123,13 @@ class Matcher:
         known = _DTYPES.get(self.limits.target, ())
         claim(dtype in known, f"{self.limits.target} has no attention in {dtype}", root.loc)
         masks = read_masks(scope, form.masks, dims, dtype)
+        if found.sink is not None:
+            sink = read_sink(scope, found.sink, found.scores.type.shape, dims, found.loc)
+            masks = replace(masks, operands=(*masks.operands, ("sink", sink)))
         q, k, v = (cast_to(scope, x, dtype) for x in (q, k, v))
+        if operands.k_shared is not None:
+            shared = ("k_shared", cast_to(scope, operands.k_shared, dtype))
+            masks = replace(masks, operands=(shared, *masks.operands))
         out = _attention(scope, (q, k, v), operands, form, masks)
         scope.did(_summary(q, k, v, form, masks), root.loc)
         return reshaped(scope, cast_to(scope, out, root.out.type.dtype), root.out.type.shape)
