@@ -300,9 +300,7 @@ def _values(g: Group, start: Val, count: Val) -> None:
                 for v in pair:
                     width = min(lanes, g.parts.value_width - v * lanes)
                     c = ix.atom(k.lane(), width) + v * lanes
-                    values.append(
-                        part(k, width, lanes, lambda key=key, c=c: g.keys.value(key, c))
-                    )
+                    values.append(part(k, width, lanes, lambda key=key, c=c: g.keys.value(key, c)))
                 for i, mine in enumerate(sums):
                     weight = k.load("scores", (base + i) * g.block + j)
                     for total, value in zip(mine, values, strict=True):

@@ -191,9 +191,7 @@ def _stage_rows(work: Work) -> None:
     k.barrier()
 
 
-def _left_row(
-    job: Job, products: Products, row: Index, shape: Shape, place: Place
-) -> None:
+def _left_row(job: Job, products: Products, row: Index, shape: Shape, place: Place) -> None:
     """One row of the left operand, its folds first, stored to `left` by all lanes."""
     k, ix, segment = job.k, job.indexer, products.segments[0]
     left = segment.products[0].ins[0]
@@ -291,12 +289,14 @@ def _strip(work: Work, segment: Segment, panel: Index, strip: Index) -> None:
     k.barrier()
 
 
-def _sums(
-    work: Work, segment: Segment, p: int, product: Eqn, panel: Index, strip: Index
-) -> None:
+def _sums(work: Work, segment: Segment, p: int, product: Eqn, panel: Index, strip: Index) -> None:
     job, shape, k, ix = work.job, work.shape, work.job.k, work.job.indexer
     parts = 1
-    while parts < _STAGED_RUN and shape.run % (2 * parts) == 0 and parts * shape.strip * shape.vectors < _SUMS:
+    while (
+        parts < _STAGED_RUN
+        and shape.run % (2 * parts) == 0
+        and parts * shape.strip * shape.vectors < _SUMS
+    ):
         parts *= 2
     sums = [
         [[k.var(k.lit(0.0), name="s") for _ in range(shape.vectors)] for _ in range(shape.strip)]
@@ -312,8 +312,7 @@ def _sums(
                 rights = [k.load("right", _staged(work, p, at, v)) for v in range(shape.vectors)]
             else:
                 rights = [
-                    _right_value(work, segment, product, panel, v, at)
-                    for v in range(shape.vectors)
+                    _right_value(work, segment, product, panel, v, at) for v in range(shape.vectors)
                 ]
             for i in range(shape.strip):
                 left = work.left_at(strip, at, i)
@@ -350,8 +349,7 @@ def _epilogue(work: Work, segment: Segment, panel: Index, strip: Index) -> None:
             col = _column(work, segment, panel, v)
             own = work.row_coords(segment, row, col)
             mine = [
-                k.load("sums", _sum_place(work, p, within, v))
-                for p in range(len(segment.products))
+                k.load("sums", _sum_place(work, p, within, v)) for p in range(len(segment.products))
             ]
             with job.when(ix.below(col, segment.cols)):
                 store_element(job, segment, work.sinks, own, mine)
