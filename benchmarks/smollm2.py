@@ -117,7 +117,9 @@ def interleaved(
     same = True
     for pos in range(len(tokens)):
         a, b = decode(one, tokens[pos], pos), decode(other, back[pos], pos)
-        same = same and a.tobytes() == want[pos].tobytes() and b.tobytes() == want_back[pos].tobytes()
+        same = (
+            same and a.tobytes() == want[pos].tobytes() and b.tobytes() == want_back[pos].tobytes()
+        )
     sheet.note("two sessions interleaved keep apart", same, same)
 
 
@@ -126,7 +128,7 @@ def two_programs(
 ) -> None:
     """Another program on the same device, captured too, run between the steps."""
 
-    def step(kv, x, pos):  # noqa: ANN001, ANN202 - traced
+    def step(kv, x, pos):
         kv = ops.dynamic_update_slice(kv, x, pos, axis=0)
         return ops.softmax(kv.sum(axis=0)), kv
 
