@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from poot.codegen.code import Code, code_key
+from poot.codegen.hip.emit import emit_hip
 from poot.codegen.kir.nodes import Kernel
 from poot.codegen.llvm.emit import emit_llvm
 from poot.codegen.ptx.emit import emit_ptx
@@ -14,6 +15,7 @@ from poot.limits import DeviceLimits
 
 # target -> (kernel, limits) -> (binary for the driver, text for people)
 EMITTERS: dict[str, Callable[[Kernel, DeviceLimits], tuple[bytes, str]]] = {
+    "hip": emit_hip,
     "llvm": emit_llvm,
     "spirv": emit_spirv,
     "ptx": emit_ptx,

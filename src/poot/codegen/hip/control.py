@@ -1,0 +1,69 @@
+"""Structured control as C++: if, for, while, and roles as a choice by wave.
+
+A loop's bounds are read once, before it; its variable is the loop's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from poot.codegen.hip.body import Body
+from poot.codegen.kir.nodes import For, If, Operand, Reg, Roles, Stmt, While
+from poot.errors import DtypeLowering
+
+Emit = Callable[[Body, tuple[Stmt, ...]], None]
+
+
+def emit_if(b: Body, stmt: If, emit: Emit) -> None:
+    with b.block(f"if ({b.one(stmt.cond)})", "" if stmt.orelse else "}"):
+        emit(b, stmt.then)
+    if stmt.orelse:
+        with b.block("} else"):
+            emit(b, stmt.orelse)
+
+
+def _bound(b: Body, operand: Operand, name: str) -> str:
+    """A bound that no write in the loop's body can move."""
+    if isinstance(operand, Reg) and operand.mutable:
+        b.line(f"const int {name} = {b.one(operand)};")
+        return name
+    return b.one(operand)
+
+
+def emit_for(b: Body, stmt: For, emit: Emit) -> None:
+    name = b.register(stmt.var)
+    stop = _bound(b, stmt.stop, b.names.of("loop", f"{name}_stop"))
+    step = _bound(b, stmt.step, b.names.of("loop", f"{name}_step"))
+    if stmt.unroll is not None:
+        b.line(f"#pragma unroll {stmt.unroll or ''}".rstrip())
+    counter = b.names.of("loop", f"{name}_at") if b.is_declared(stmt.var) else name
+    move = f"++{counter}" if step == "1" else f"{counter} += {step}"
+    with b.block(f"for (int {counter} = {b.one(stmt.start)}; {counter} < {stop}; {move})"):
+        if counter != name:
+            b.line(f"{name} = {counter};")
+        emit(b, stmt.body)
+
+
+def emit_while(b: Body, stmt: While, emit: Emit) -> None:
+    with b.block("while (true)"):
+        emit(b, stmt.head)
+        b.line(f"if (!{b.one(stmt.cond)}) break;")
+        emit(b, stmt.body)
+
+
+def emit_roles(b: Body, stmt: Roles, emit: Emit) -> None:
+    """Each wave runs the body of the role that holds it."""
+    for role in stmt.roles:
+        if role.registers:
+            raise DtypeLowering(
+                f"role {role.name} asks {role.registers} registers a lane: hip gives every wave of "
+                "a kernel as many"
+            )
+    wave = f"(int)threadIdx.x / {b.wave}"
+    for at, role in enumerate(stmt.roles):
+        within = f"{wave} >= {role.first} && {wave} < {role.first + role.count}"
+        is_last = at == len(stmt.roles) - 1
+        head = f"{'} else ' if at else ''}if ({within})"
+        with b.block(head, "}" if is_last else ""):
+            b.line(f"// role {role.name}")
+            emit(b, role.body)

@@ -1,0 +1,136 @@
+"""A whole kernel as HIP C++ text.
+
+The function is `extern "C"`, named as `names.symbol` says, and takes a pointer a buffer in
+parameter order and then the immediates. The text is compiled with OPTIONS: i32 wraps, and nothing
+is contracted that the kernel keeps apart.
+"""
+
+from __future__ import annotations
+
+from poot.codegen.hip.body import Body
+from poot.codegen.hip.control import emit_for, emit_if, emit_roles, emit_while
+from poot.codegen.hip.homes import at_top
+from poot.codegen.hip.memory import declaration, pointer_type
+from poot.codegen.hip.names import symbol
+from poot.codegen.hip.ops import HIP
+from poot.codegen.hip.types import C_TYPES
+from poot.codegen.kir.nodes import For, If, Ins, Kernel, Param, Stmt, While
+from poot.errors import BindingLimit, CapabilityError, DtypeLowering, PootError
+from poot.limits import DeviceLimits
+
+# What every compiler of the text is given.
+OPTIONS = ("-O3", "-std=c++17", "-fwrapv", "-ffp-contract=off", "-fno-strict-aliasing")
+# Bytes of arguments that a launch may have (HIP programming guide, kernel arguments).
+ARGUMENT_NBYTES = 4096
+
+
+def emit_hip(kernel: Kernel, limits: DeviceLimits) -> tuple[bytes, str]:
+    """The text as bytes for the compiler, and as text.
+
+    Raises CapabilityError (lanes, workgroup memory, wave), BindingLimit (too many buffers) and
+    DtypeLowering (an op or dtype that HIP lacks), each with the kernel's name."""
+    check(kernel, limits)
+    try:
+        text = _write(kernel, limits)
+    except CapabilityError as refusal:
+        raise type(refusal)(f"kernel {kernel.name}: {refusal.message}", refusal.loc) from refusal
+    return text.encode(), text
+
+
+def check(kernel: Kernel, limits: DeviceLimits) -> None:
+    """Raises what `emit_hip` says, for numbers over the device's."""
+    _most(kernel, "lanes", kernel.threads, limits.threads, limits)
+    nbytes = kernel.shared_nbytes
+    _most(kernel, "bytes of workgroup memory", nbytes, limits.workgroup_nbytes, limits)
+    if len(kernel.params) > limits.storage_buffers:
+        raise BindingLimit(
+            f"kernel {kernel.name} binds {len(kernel.params)} buffers: "
+            f"{limits.name} has {limits.storage_buffers}"
+        )
+    _most(kernel, "bytes of arguments", argument_nbytes(kernel), ARGUMENT_NBYTES, limits)
+    if kernel.subgroup is not None and kernel.subgroup != limits.subgroup:
+        raise CapabilityError(
+            f"kernel {kernel.name} is written for subgroups of {kernel.subgroup}: "
+            f"{limits.name} has {limits.subgroup}"
+        )
+    if kernel.blobs:
+        raise DtypeLowering(f"kernel {kernel.name}: hip has no opaque launch bytes")
+
+
+def argument_nbytes(kernel: Kernel) -> int:
+    """Bytes of a launch's arguments: 8 a buffer, then 4 an immediate."""
+    return 8 * len(kernel.params) + 4 * len(kernel.imms)
+
+
+def _most(kernel: Kernel, what: str, asked: int, most: int, limits: DeviceLimits) -> None:
+    if asked > most:
+        raise CapabilityError(f"kernel {kernel.name} asks {asked} {what}: {limits.name} has {most}")
+
+
+def _write(kernel: Kernel, limits: DeviceLimits) -> str:
+    wave = kernel.subgroup or limits.subgroup
+    b = Body(limits, wave, (*kernel.params, *kernel.shared))
+    args = [_parameter(b, kernel, p) for p in kernel.params]
+    args += [f"{C_TYPES[i.dtype]} {b.immediate(i.name)}" for i in kernel.imms]
+    for shared in kernel.shared:
+        b.line(declaration(b, shared))
+    for reg in at_top(kernel.body):
+        b.declare(reg)
+    _statements(b, kernel.body)
+    signature = f'extern "C" __global__ __launch_bounds__({kernel.threads})\nvoid '
+    signature += f"{symbol(kernel.name)}({', '.join(args)})"
+    waves = f", waves of {kernel.subgroup}" if kernel.subgroup else ""
+    head = f"// {kernel.name}: {kernel.threads} lanes{waves}, {kernel.shared_nbytes} bytes shared"
+    include = "#ifndef __HIPCC_RTC__\n#include <hip/hip_runtime.h>\n#endif"
+    parts = [f"{head}\n{include}", *b.prelude()]
+    return "\n\n".join([*parts, "\n".join([f"{signature} {{", *b.lines, "}"])]) + "\n"
+
+
+def _parameter(b: Body, kernel: Kernel, param: Param) -> str:
+    """`const float* __restrict__ q`, restrict where every load says that nothing writes it."""
+    name, _ = b.memory(param.name)
+    loads = [i for i in statements(kernel.body) if i.attr("mem") == param.name]
+    alone = param.access == "r" and all(
+        i.op == "load" and i.attr("cache") == "const" for i in loads
+    )
+    return f"{pointer_type(param)}{' __restrict__' if alone and loads else ''} {name}"
+
+
+def statements(body: tuple[Stmt, ...]) -> list[Ins]:
+    """Every instruction, nested ones too, in text order."""
+    out: list[Ins] = []
+    for stmt in body:
+        if isinstance(stmt, Ins):
+            out.append(stmt)
+        elif isinstance(stmt, If):
+            out += statements((*stmt.then, *stmt.orelse))
+        elif isinstance(stmt, For):
+            out += statements(stmt.body)
+        elif isinstance(stmt, While):
+            out += statements((*stmt.head, *stmt.body))
+        else:
+            out += [i for role in stmt.roles for i in statements(role.body)]
+    return out
+
+
+def _statements(b: Body, body: tuple[Stmt, ...]) -> None:
+    for stmt in body:
+        if isinstance(stmt, Ins):
+            _instruction(b, stmt)
+        elif isinstance(stmt, If):
+            emit_if(b, stmt, _statements)
+        elif isinstance(stmt, For):
+            emit_for(b, stmt, _statements)
+        elif isinstance(stmt, While):
+            emit_while(b, stmt, _statements)
+        else:
+            emit_roles(b, stmt, _statements)
+
+
+def _instruction(b: Body, ins: Ins) -> None:
+    try:
+        HIP[ins.op](b, ins)
+    except PootError as refusal:
+        if ins.op in refusal.message:
+            raise
+        raise type(refusal)(f"{ins.op}: {refusal.message}", refusal.loc) from refusal
