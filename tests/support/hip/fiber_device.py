@@ -370,4 +370,3 @@ class FiberDevice:
 
     def close(self) -> None:
         return None
-
