@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import tempfile
+
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -16,6 +20,11 @@ pytest_plugins = ["pytester"]
 
 def pytest_configure(config: pytest.Config) -> None:
     require = knobs().require
+    if "POOT_CACHE_DIR" not in os.environ:
+        # Kernels of another checkout, or of this one before a change, are never taken from disk.
+        os.environ["POOT_CACHE_DIR"] = made = tempfile.mkdtemp(prefix="poot-tests-")
+        config.add_cleanup(lambda: shutil.rmtree(made, ignore_errors=True))
+        config.add_cleanup(lambda: os.environ.pop("POOT_CACHE_DIR", None))
     config.pluginmanager.register(Targets(require), "poot-targets")
     # Where a target is required the examples are the same at each run; elsewhere they vary.
     settings.register_profile(

@@ -22,10 +22,12 @@ def test_each_knob_is_read_by_its_name():
             "POOT_DUMP": "/tmp/dump",
             "POOT_CACHE_DIR": "/tmp/cache",
             "POOT_THREADS": "3",
+            "POOT_CUDA_PROVIDER": "pycuda",
             "POOT_REQUIRE": "wgpu, cpu,,wgpu",
         }
     )
     assert (got.target, got.check, got.threads) == ("vulkan:0", True, 3)
+    assert got.cuda_provider == "pycuda"
     assert (got.dump, got.cache_dir) == (Path("/tmp/dump"), Path("/tmp/cache"))
     assert got.require == ("cpu", "wgpu")
 

@@ -21,6 +21,7 @@ NAMES: dict[str, str] = {
     "POOT_DUMP": "a directory that gets the text of every stage of every compile",
     "POOT_CACHE_DIR": "where compiled kernels are kept; unset: the user's cache directory",
     "POOT_THREADS": "threads of the CPU target; unset: one a core",
+    "POOT_CUDA_PROVIDER": "cuda-bindings or pycuda; unset: the first that finds a driver",
     "POOT_REQUIRE": "tests only: targets, by commas, that must be there: skips become failures",
 }
 
@@ -34,6 +35,7 @@ class Knobs:
     dump: Path | None
     cache_dir: Path
     threads: int
+    cuda_provider: str
     require: tuple[str, ...]
 
 
@@ -55,6 +57,7 @@ def knobs(environ: Mapping[str, str] | None = None) -> Knobs:
         dump=Path(dump) if dump else None,
         cache_dir=Path(cache) if cache else Path(platformdirs.user_cache_dir("poot", False)),
         threads=_count(env, "POOT_THREADS"),
+        cuda_provider=_choice(env, "POOT_CUDA_PROVIDER", ("cuda-bindings", "pycuda")),
         require=_words(env, "POOT_REQUIRE"),
     )
 
@@ -73,6 +76,13 @@ def _count(env: Mapping[str, str], name: str) -> int:
     if not (text.isascii() and text.isdigit() and 1 <= int(text) <= 4096):
         raise KnobError(f"{name} needs a whole number from 1 to 4096: got {text!r}")
     return int(text)
+
+
+def _choice(env: Mapping[str, str], name: str, choices: tuple[str, ...]) -> str:
+    text = env.get(name, "")
+    if text not in ("", *choices):
+        raise KnobError(f"{name} needs {' or '.join(choices)}: got {text!r}")
+    return text
 
 
 def _words(env: Mapping[str, str], name: str) -> tuple[str, ...]:

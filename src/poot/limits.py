@@ -133,7 +133,7 @@ PROFILES: dict[str, DeviceLimits] = {
         DeviceLimits(
             "cpu-avx2",
             "llvm",
-            workgroup_nbytes=65536,
+            workgroup_nbytes=262144,
             threads=256,
             grid=((1 << 31) - 1, 65535, 65535),
             compute_units=2,

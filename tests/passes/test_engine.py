@@ -163,7 +163,7 @@ def chain(length: int) -> Graph:
 
 def test_twenty_thousand_eqns_take_seconds():
     graph = chain(10_000)
-    start = time.perf_counter()
+    start = time.process_time()
     got = apply((twice_is_nothing, only_where_read_once), graph)
     assert len(got.eqns) == 20_000
-    assert time.perf_counter() - start < 5
+    assert time.process_time() - start < 5

@@ -141,19 +141,16 @@ def planned_elems(entry: EntryPlan) -> int:
     return max(p.nbytes for p in places) // 4
 
 
+def prefill_plan(length: int, layers: int | None, passes: tuple[Pass, ...]) -> EntryPlan:
+    made = llama_graphs(smollm2(), config_of(layers), capacity=length, buckets=(length,))
+    program = compile(made, target="lavapipe", passes=passes, cache=False)
+    return program.plan.entries[0]
+
+
 def test_a_prefill_of_2048_tokens_plans_no_matrix_of_scores():
-    length = 2048
-    made = llama_graphs(smollm2(), config_of(), capacity=length, buckets=(length,))
-    program = compile(made, target="lavapipe", cache=False)
-    (entry,) = program.plan.entries
-    assert planned_elems(entry) < length * length
-    plain = compile(
-        llama_graphs(smollm2(), config_of(1), capacity=length, buckets=(length,)),
-        target="h200-portable" if False else "lavapipe",
-        passes=(),
-        cache=False,
-    )
-    assert planned_elems(plain.plan.entries[0]) >= 9 * length * length
+    assert planned_elems(prefill_plan(2048, None, PIPELINE)) < 2048 * 2048
+    # The measure sees one where there is one: nine heads' scores.
+    assert planned_elems(prefill_plan(512, 1, ())) >= 9 * 512 * 512
 
 
 def test_kernels_do_not_grow_with_layers():

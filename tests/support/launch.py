@@ -12,7 +12,8 @@ from poot.codegen.kir.sim.run import simulate
 from poot.codegen.kir.sim.values import NUMPY
 from poot.codegen.kir.verify import verify
 from poot.device_bytes import from_device, to_device
-from poot.ir.graph import Graph, TensorType
+from poot.ir.build import Builder
+from poot.ir.graph import Graph, Slot, TensorType
 from poot.ir.text import parse
 from poot.limits import PROFILES, DeviceLimits
 from poot.oracle import run
@@ -24,6 +25,13 @@ from tests.support.graphs import random_inputs
 LAVAPIPE = PROFILES["lavapipe"]
 BASELINE = PROFILES["webgpu-baseline"]
 Updates = tuple[tuple[int, int], ...]
+
+
+def body_of(op: str, *types: TensorType, **attrs: object) -> Graph:
+    """One op on inputs of these types."""
+    b = Builder()
+    ins = [b.input(t, f"x{n}", Slot()) for n, t in enumerate(types)]
+    return b.graph(b.emit(op, *ins, **attrs))
 
 
 def request_of(

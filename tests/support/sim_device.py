@@ -69,6 +69,9 @@ class SimExecutable:
         self.run()
         return [float("nan")] * len(self.launches)
 
+    def record(self) -> bool:
+        return True
+
     @property
     def is_replay(self) -> bool:
         return True

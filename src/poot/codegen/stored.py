@@ -28,7 +28,10 @@ def _kernel(data: dict[str, object]) -> Kernel:
         str(data["name"]),
         tuple(Param(**cast("dict[str, str]", p)) for p in rows("params")),  # pyright: ignore[reportArgumentType] - JSON
         tuple(Imm(**cast("dict[str, str]", p)) for p in rows("imms")),
-        tuple(Blob(**cast("dict[str, str]", p)) for p in rows("blobs")),  # pyright: ignore[reportArgumentType] - JSON
+        tuple(
+            Blob(**cast("dict[str, str]", {**p, "box": tuple(cast("list[int]", p["box"]))}))  # pyright: ignore[reportArgumentType] - JSON
+            for p in rows("blobs")
+        ),
         tuple(Shared(**cast("dict[str, str]", p)) for p in rows("shared")),  # pyright: ignore[reportArgumentType] - JSON
         int(cast("int", data["threads"])),
         cast("int | None", data["subgroup"]),

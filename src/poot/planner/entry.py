@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from poot.errors import CapabilityError, DonationError
-from poot.ir.graph import Eqn, Graph, State, TensorType, Var
+from poot.ir.graph import Eqn, Graph, State, TensorType, Var, Weight
 from poot.limits import DeviceLimits
 from poot.planner.arena import Life
 from poot.planner.fewer_operands import fewer_operands
@@ -171,7 +171,8 @@ def plan_entry(
         for out, at in updates_of(region):
             homes.of[region.outs[out].id] = homes.home(region.ins[at])
     regions += _publish(graph, regions, homes)
-    stages = [stage_of(r, choose, limits) for r in regions]
+    weights = {i.var.id for i in graph.inputs if isinstance(i.storage, Weight)}
+    stages = [stage_of(r, choose, limits, weights) for r in regions]
     witnesses = {v.id for v in graph.validations}
     guards = max(
         (n + 1 for n, r in enumerate(regions) if witnesses & {v.id for v in r.outs}), default=0

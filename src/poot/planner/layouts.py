@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from poot.ir.dtypes import DTYPES
 from poot.ir.graph import TensorType
 from poot.planner.request import Layout
 
@@ -32,7 +33,38 @@ def _plain_nbytes(type: TensorType, params: tuple[int, ...]) -> int:
     return -(-type.nbytes // 4) * 4
 
 
-PACKINGS: dict[str, Packing] = {"row_major": Packing(_plain_nbytes, _same)}
+def _in_panels(x: np.ndarray, params: tuple[int, ...]) -> np.ndarray:
+    """[axis / width, the other axes in order, width]: `width` neighbours along the axis lie side by
+    side. The last panel is filled up with zeros."""
+    axis, width = params
+    last = np.moveaxis(x, axis, -1)
+    count = last.shape[-1]
+    panels = -(-count // width)
+    rest = last.reshape(-1, count)
+    out = np.zeros((panels, rest.shape[0], width), x.dtype)
+    whole = count // width
+    out[:whole] = rest[:, : whole * width].reshape(-1, whole, width).transpose(1, 0, 2)
+    if whole < panels:
+        out[whole, :, : count - whole * width] = rest[:, whole * width :]
+    return out
+
+
+def panel_elems(type: TensorType, params: tuple[int, ...]) -> int:
+    """Elements of a value in panels, the filling included."""
+    axis, width = params
+    extent = type.shape[axis]
+    return type.elems // extent * (-(-extent // width) * width) if extent else 0
+
+
+def _panels_nbytes(type: TensorType, params: tuple[int, ...]) -> int:
+    each = DTYPES[type.dtype].nbytes
+    return -(-panel_elems(type, params) * each // 4) * 4
+
+
+PACKINGS: dict[str, Packing] = {
+    "row_major": Packing(_plain_nbytes, _same),
+    "panels": Packing(_panels_nbytes, _in_panels),
+}
 
 
 def packed_nbytes(type: TensorType, layout: Layout) -> int:

@@ -52,7 +52,7 @@ def choose_matmul(
     adjacent = is_summed_axis_in_a_row(body, products[0])
     run = QUANTISED_RUN if _is_quantised(body, products[0]) else RUN
     if limits.is_software:
-        params = _software_gemv(rows, cols, run, limits)
+        params = _software_gemv(rows, cols, run, adjacent, limits)
     elif rows <= FEW_ROWS:
         params = _gemv(body, rows, depth, run, adjacent, limits)
     else:
@@ -64,18 +64,17 @@ def choose_matmul(
     return Schedule(name, tuple(sorted(params.items()))), reason
 
 
-def _software_gemv(rows: int, cols: int, run: int, limits: DeviceLimits) -> dict[str, int]:
-    """One lane a column: a CPU gathers each lane's element anyway, and no lane waits. Several
-    columns a lane share the left operand's loads, while there are groups enough for the cores."""
+def _software_gemv(
+    rows: int, cols: int, run: int, adjacent: bool, limits: DeviceLimits
+) -> dict[str, int]:
+    """One lane a column: a CPU gathers each lane's element anyway, and no lane waits. Four columns a
+    lane share the left operand's loads, where groups are left for the cores, but not where a single
+    row reads columns apart (measured on lavapipe, CPU time of one product)."""
     threads = min(32, power_of_two_below(limits.threads))
     wide = 1
-    while wide < 4 and cols >= threads * wide * 2 * 4 and (rows > 1 or run > RUN):
+    while wide < 4 and cols >= 4 * threads * wide and (rows > 1 or adjacent):
         wide *= 2
-    tall = min(8, rows)
-    return {
-        "cols": wide, "lanes": 1, "rows": tall, "threads": threads,
-        "unroll": run if tall <= 2 else RUN,
-    }  # fmt: skip
+    return {"cols": wide, "lanes": 1, "rows": min(8, rows), "threads": threads, "unroll": run}
 
 
 def _gemv(

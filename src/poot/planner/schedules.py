@@ -13,6 +13,8 @@ from poot.errors import AttentionLds, CapabilityError
 from poot.ir.attrs import int_attr, ints_attr
 from poot.ir.graph import Eqn, Graph
 from poot.limits import DeviceLimits
+from poot.planner.key_blocks import choose_key_blocks
+from poot.planner.panels import choose_panels
 from poot.planner.powers import power_of_two_below
 from poot.planner.products import choose_matmul
 from poot.planner.request import Choice, Layout, Schedule, Scratch
@@ -153,11 +155,19 @@ PORTABLE: dict[str, Row] = {
 }
 # target -> anchor -> row, where a target has its own.
 TARGETS: dict[str, dict[str, Row]] = {}
+# The same for rows that choose layouts and scratch too; None leaves the step to the other tables.
+WHOLE: dict[str, dict[str, Callable[[Graph, DeviceLimits], Choice | None]]] = {
+    "llvm": {"matmul": choose_panels, "attention": choose_key_blocks},
+}
 
 
 def choose(body: Graph, anchor: str, updates: Updates, limits: DeviceLimits) -> Choice:
     """The schedule, layouts and scratch of a step. Raises AttentionLds, GridLimit,
     CapabilityError."""
+    whole = WHOLE.get(limits.target, {}).get(anchor)
+    choice = whole(body, limits) if whole is not None else None
+    if choice is not None:
+        return choice
     row = TARGETS.get(limits.target, {}).get(anchor) or PORTABLE[anchor]
     schedule, reason = row(body, updates, limits)
     scratch = spill_scratch(body, anchor, updates, limits)

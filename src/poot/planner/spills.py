@@ -8,6 +8,7 @@ from poot.ir.graph import Graph, Var
 from poot.limits import DeviceLimits
 from poot.planner.request import Scratch
 
+UPDATE_OPS = ("dynamic_update_slice", "scatter_update")
 _WIDE = {"float": "f32", "int": "i32", "uint": "u32"}
 
 
@@ -40,7 +41,7 @@ def new_part(body: Graph, updates: tuple[tuple[int, int], ...], n: int) -> Var:
     out = body.outputs[n]
     if n in dict(updates):
         for eqn in body.eqns:
-            if any(v.id == out.id for v in eqn.outs):
+            if eqn.op in UPDATE_OPS and eqn.out.id == out.id:
                 return eqn.ins[1]
     return out
 

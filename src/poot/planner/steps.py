@@ -7,11 +7,11 @@ scatter_update that can't be done in place becomes a copy and an in-place update
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass, replace
 from typing import cast
 
-from poot.ir.graph import Eqn, Graph, Input, Slot, Var
+from poot.ir.graph import Eqn, Graph, Input, Slot, Var, Weight
 from poot.limits import DeviceLimits
 from poot.planner.request import Choice, Layout, Request, Schedule
 
@@ -33,8 +33,9 @@ class Stage:
     reason: str
 
 
-def canonical_body(body: Graph) -> Graph:
-    """The body renumbered from v0, its inputs named i0, i1, ...: equal for equal layers."""
+def canonical_body(body: Graph, bound: Container[int] = ()) -> Graph:
+    """The body renumbered from v0, its inputs named i0, i1, ...: equal for equal layers. `bound`
+    holds the numbers of the inputs that are Weights."""
     ids: dict[int, Var] = {}
 
     def named(v: Var) -> Var:
@@ -46,7 +47,11 @@ def canonical_body(body: Graph) -> Graph:
         Input(
             named(i.var),
             f"i{n}",
-            i.storage if isinstance(i.storage, Slot) and i.storage.range else Slot(),
+            Weight()
+            if n in bound
+            else i.storage
+            if isinstance(i.storage, Slot) and i.storage.range
+            else Slot(),
         )
         for n, i in enumerate(body.inputs)
     )
@@ -155,12 +160,16 @@ def updates_of(region: Eqn) -> tuple[tuple[int, int], ...]:
     return cast("tuple[tuple[int, int], ...]", pairs)  # its typing rule says so
 
 
-def stage_of(region: Eqn, choose: Chooser, limits: DeviceLimits) -> Stage:
-    """One region eqn as a stage, its schedule chosen for the device."""
+def stage_of(
+    region: Eqn, choose: Chooser, limits: DeviceLimits, weights: Container[int] = ()
+) -> Stage:
+    """One region eqn as a stage, its schedule chosen for the device. `weights` holds the ids of the
+    graph's Weights, which may be packed."""
     body, anchor, updates = region.attr("body"), region.attr("anchor"), updates_of(region)
     assert isinstance(body, Graph)
     assert isinstance(anchor, str)
-    canonical = canonical_body(body)
+    bound = {n for n, v in enumerate(region.ins) if v.id in weights}
+    canonical = canonical_body(body, bound)
     choice = choose(canonical, anchor, updates, limits)
     request = Request(canonical, anchor, updates, choice.layouts, choice.schedule, choice.scratch)
     return Stage(request, region.ins, region.outs, describe(body), region.loc, choice.reason)

@@ -158,6 +158,12 @@ def test_a_wrong_declaration_is_refused(was, now, said):
         verify(parse(text.replace(was, now)))
 
 
+def test_names_are_words_so_that_the_text_can_be_read():
+    odd = replace(parse("kernel k threads=1 {\n}\n"), name="a.b")
+    with pytest.raises(VerifyError, match="a word as name"):
+        verify(odd)
+
+
 def test_the_device_must_have_what_the_kernel_asks_for():
     fits = parse("kernel k threads=64 {\n  shared s: f32[4096] align=16\n}\n")
     verify(fits, profile("webgpu-baseline"))

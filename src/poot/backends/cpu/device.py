@@ -96,6 +96,10 @@ class Recorded:
         self.pool.call(self.records.ctypes.data, self.count, times.ctypes.data)
         return [float(t) for t in np.diff(times)]
 
+    def record(self) -> bool:
+        """The records are made once, in `prepare`."""
+        return True
+
     @property
     def is_replay(self) -> bool:
         return True

@@ -93,9 +93,11 @@ def limits() -> DeviceLimits:
     """What this machine can do. llvmlite has to be there."""
     cpu, features = host_cpu()
     lanes, memory = vector_lanes(features), memory_nbytes()
+    caches = cache_sizes()
     return replace(
         profile("cpu-avx2"),
         name="cpu",
+        workgroup_nbytes=max(64 << 10, caches[1] // 2),
         compute_units=threads(),
         subgroup=lanes,
         buffer_nbytes=memory,
@@ -104,5 +106,5 @@ def limits() -> DeviceLimits:
         arch=arch(cpu, features),
         vector=lanes,
         cores=threads(),
-        caches=cache_sizes(),
+        caches=caches,
     )

@@ -35,18 +35,25 @@ def _chosen(name: str | None) -> tuple[Provider, list[Facts]]:
 
 def found() -> list[tuple[str, DeviceLimits]]:
     """Each device's description and limits. Raises BackendUnavailable with what to install."""
-    return [(row.description, row.limits) for row in _chosen(None)[1]]
+    rows = _chosen(knobs().cuda_provider or None)[1]
+    return [(row.description, row.limits) for row in rows]
 
 
 def open_device(
-    index: int = 0, *, provider: str | None = None, stream: object | None = None
+    index: int = 0,
+    *,
+    limits: DeviceLimits | None = None,
+    provider: str | None = None,
+    stream: object | None = None,
 ) -> CudaDevice:
     """The driver's device of that index, on a stream of its own in the primary context.
 
     `provider` is "cuda-bindings" or "pycuda". With `stream` everything runs on the caller's stream
     in the caller's context: a pycuda or torch stream, a handle, or what has `__cuda_stream__`.
     Raises BackendUnavailable."""
-    library, facts = _chosen(provider)
+    if limits is not None:
+        raise BackendUnavailable(f"cuda has its driver's limits alone: asked for {limits.name}")
+    library, facts = _chosen(provider or knobs().cuda_provider or None)
     if not 0 <= index < len(facts):
         raise BackendUnavailable(f"cuda has {len(facts)} devices: there is no cuda:{index}")
     row = facts[index]

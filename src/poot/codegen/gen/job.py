@@ -18,8 +18,6 @@ from poot.ir.graph import Eqn, Graph, TensorType, Var
 from poot.limits import DeviceLimits
 from poot.planner.request import Request
 
-UPDATE_OPS = ("dynamic_update_slice", "scatter_update")
-
 
 def used_vars(body: Graph) -> set[int]:
     """Ids of values that some eqn or output reads."""

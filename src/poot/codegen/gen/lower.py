@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from poot.codegen.gen import pull_math, pull_shape
+from poot.codegen.gen.attention.key_blocks import lower_key_blocks
 from poot.codegen.gen.attention.split_kv import lower_split_kv
 from poot.codegen.gen.attention.streaming import lower_streaming
 from poot.codegen.gen.elementwise import lower_elementwise
 from poot.codegen.gen.lowered import Lowered
 from poot.codegen.gen.matmul.direct import lower_gemv
+from poot.codegen.gen.matmul.panels import lower_panels
 from poot.codegen.gen.matmul.tiled import lower_gemm
 from poot.codegen.gen.rank import lower_argmax, lower_topk
 from poot.codegen.gen.reduce import lower_reduce
@@ -25,6 +27,8 @@ SCHEDULES: dict[str, Callable[[Request, DeviceLimits], Lowered]] = {
     "elementwise": lower_elementwise,
     "gemm": lower_gemm,
     "gemv": lower_gemv,
+    "key_blocks": lower_key_blocks,
+    "panels": lower_panels,
     "reduce": lower_reduce,
     "streaming": lower_streaming,
     "split_kv": lower_split_kv,

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from poot.codegen.gen.index import Coords, Index, flat
-from poot.codegen.gen.job import UPDATE_OPS, Job, maker_of
+from poot.codegen.gen.job import Job, maker_of
 from poot.codegen.gen.memory import Memory
 from poot.codegen.gen.pull_shape import start_coords
 from poot.codegen.kir.build import U32, Val
@@ -14,7 +14,7 @@ from poot.errors import CapabilityError
 from poot.ir.attrs import int_attr
 from poot.ir.graph import Eqn, TensorType, Var
 from poot.planner.request import Request
-from poot.planner.spills import new_part, spilled, wide_dtype
+from poot.planner.spills import UPDATE_OPS, new_part, spilled, wide_dtype
 
 
 @dataclass(frozen=True, slots=True)

@@ -112,8 +112,25 @@ class _Meetings:
             self.fail("a place outside of roles, or scope role", ins)
 
 
+def _meets(body: tuple[Stmt, ...]) -> bool:
+    """Whether lanes meet anywhere in it."""
+    for stmt in body:
+        if isinstance(stmt, Ins):
+            found = stmt.op == "barrier" or stmt.op in _NEEDS_WIDTH
+        elif isinstance(stmt, If):
+            found = _meets(stmt.then) or _meets(stmt.orelse)
+        elif isinstance(stmt, While):
+            found = _meets(stmt.head) or _meets(stmt.body)
+        else:
+            found = isinstance(stmt, Roles) or _meets(stmt.body)
+        if found:
+            return True
+    return False
+
+
 def check_meetings(kernel: Kernel) -> None:
     """Raises VerifyError at a barrier, subgroup op or matrix op that only some of its lanes may
     reach.
     """
-    _Meetings(kernel).block(kernel.body, _Paths())
+    if _meets(kernel.body):
+        _Meetings(kernel).block(kernel.body, _Paths())

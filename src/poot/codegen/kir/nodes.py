@@ -121,8 +121,8 @@ class Ins:
 
 @dataclass(frozen=True, slots=True)
 class For:
-    """for var in range(start, stop, step), step a positive literal or register; lanes may differ in
-    bounds.
+    """for var in range(start, stop, step), step a positive literal or register. The bounds are read
+    once, before the first trip; lanes may differ in them.
 
     `unroll`: None leaves it to the target, 1 keeps it rolled, n > 1 asks for n copies, 0 for full
     unrolling.

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from poot.codegen.kir.frags import OPAQUE, elems_per_lane
 from poot.codegen.kir.nodes import Blob, Frag, Imm, Ins, Kernel, Param, Shared, Token, Ty, Type
 from poot.codegen.kir.ops import KIR_OPS
 
@@ -160,9 +161,10 @@ def _element(t: Type, at: object) -> str:
     """What is wrong with element `at` of t."""
     if not isinstance(at, int) or at < 0 or isinstance(t, Token):
         return "an element number"
-    if isinstance(t, Ty):
-        return "" if at < t.lanes else f"an element below {t.lanes}"
-    return ""
+    if isinstance(t, Frag) and t.family in OPAQUE:
+        return "a frag with a lane map"
+    has = t.lanes if isinstance(t, Ty) else elems_per_lane(t)
+    return "" if at < has else f"an element below {has}"
 
 
 def _extract(ins: Ins, decls: Decls) -> str:

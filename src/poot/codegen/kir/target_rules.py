@@ -16,6 +16,8 @@ TargetRule = Callable[[Ins, Decls], str]
 SHORT = ("f16", "bf16")
 # Bytes of one bulk copy's innermost row under a 128-byte swizzle.
 _PANEL = 128
+# Bytes after which that swizzle's pattern repeats.
+SWIZZLE_NBYTES = 1024
 
 
 def _positive(value: object) -> bool:
@@ -27,6 +29,14 @@ def _shared(ins: Ins, decls: Decls, attr: str) -> str:
     name = ins.attr(attr)
     found = decls.shared.get(name) if isinstance(name, str) else None
     return "" if found is not None and found.dtype != "mbar" else f"a workgroup array as {attr}"
+
+
+def _swizzled(ins: Ins, decls: Decls, attr: str) -> str:
+    """What is wrong with a workgroup array that holds tiles under a 128-byte swizzle."""
+    wrong = _shared(ins, decls, attr)
+    if wrong or decls.shared[str(ins.attr(attr))].align >= SWIZZLE_NBYTES:
+        return wrong
+    return f"{ins.attr(attr)} aligned to {SWIZZLE_NBYTES} bytes"
 
 
 def _mbar(ins: Ins, decls: Decls) -> str:
@@ -109,6 +119,8 @@ def _tensor_map(ins: Ins, decls: Decls, indices: int) -> str:
 
 def _tma_load(ins: Ins, decls: Decls) -> str:
     wrong = _shared(ins, decls, "dst") or _mbar(ins, decls) or _tensor_map(ins, decls, 2)
+    if not wrong and decls.blobs[str(ins.attr("blob"))].swizzle:
+        wrong = _swizzled(ins, decls, "dst")
     if wrong:
         return wrong
     same = decls.shared[str(ins.attr("dst"))].dtype == decls.blobs[str(ins.attr("blob"))].dtype
@@ -117,6 +129,8 @@ def _tma_load(ins: Ins, decls: Decls) -> str:
 
 def _tma_store(ins: Ins, decls: Decls) -> str:
     wrong = _shared(ins, decls, "mem") or _tensor_map(ins, decls, 1)
+    if not wrong and decls.blobs[str(ins.attr("blob"))].swizzle:
+        wrong = _swizzled(ins, decls, "mem")
     if wrong:
         return wrong
     same = decls.shared[str(ins.attr("mem"))].dtype == decls.blobs[str(ins.attr("blob"))].dtype
@@ -165,6 +179,8 @@ def _frag_memory(ins: Ins, decls: Decls) -> str:
     swizzle = ins.attr("swizzle")
     if swizzle is not None and (swizzle not in SWIZZLES or isinstance(mem, Param)):
         return f"workgroup memory and a swizzle of {', '.join(SWIZZLES)}"
+    if swizzle == "128B" and _swizzled(ins, decls, "mem"):
+        return _swizzled(ins, decls, "mem")
     return index_problem(ins.args[0].type) or index_problem(ins.args[1].type)
 
 
@@ -245,7 +261,7 @@ def _wgmma(ins: Ins, decls: Decls) -> str:
     k = ins.attr("k")
     if not isinstance(k, int) or k < 1 or k % 16 or d.m != 64 or d.n > 256:
         return "k a multiple of 16, and an acc of 64 rows and at most 256 columns"
-    wrong = _shared(ins, decls, "b") or index_problem(ins.args[1].type)
+    wrong = _swizzled(ins, decls, "b") or index_problem(ins.args[1].type)
     if wrong:
         return wrong
     dtype = decls.shared[str(ins.attr("b"))].dtype
@@ -253,7 +269,7 @@ def _wgmma(ins: Ins, decls: Decls) -> str:
         if a != Frag("wgmma", "a", 64, k, dtype) or ins.attr("a") is not None:
             return f"a frag[wgmma,a,64,{k},{dtype}], and no array a"
     else:
-        wrong = _shared(ins, decls, "a") or index_problem(a)
+        wrong = _swizzled(ins, decls, "a") or index_problem(a)
         if wrong or decls.shared[str(ins.attr("a"))].dtype != dtype:
             return wrong or "one dtype in both arrays"
     if dtype not in SHORT:

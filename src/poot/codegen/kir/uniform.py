@@ -10,6 +10,7 @@ revisited only when an operand's class falls.
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -173,14 +174,16 @@ class Uniformity:
                 for operand in (*operands, *conds):
                     if isinstance(operand, Reg):
                         self._users.setdefault(operand.name, {})[name] = None
-        waiting = dict.fromkeys(self._defs)
-        while waiting:
-            name = next(iter(waiting))
-            del waiting[name]
+        queue, queued = deque(self._defs), set(self._defs)
+        while queue:
+            name = queue.popleft()
+            queued.discard(name)
             now = self._evaluate(name)
             if now != self._spread.get(name):
                 self._spread[name] = now
-                waiting |= self._users.get(name, {})
+                fresh = [user for user in self._users.get(name, {}) if user not in queued]
+                queue.extend(fresh)
+                queued.update(fresh)
 
     def _evaluate(self, name: str) -> Spread | None:
         total = self._spread.get(name)

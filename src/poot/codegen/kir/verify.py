@@ -58,8 +58,9 @@ class _Checker:
         self.bounds: list[tuple[str, ...]] = []
         self.in_role = False
 
-    def fail(self, needs: str, at: str) -> NoReturn:
-        raise VerifyError(f"kernel {self.kernel.name}: `{at}` needs {needs}")
+    def fail(self, needs: str, at: Stmt | str) -> NoReturn:
+        where = at if isinstance(at, str) else show_stmt(at)
+        raise VerifyError(f"kernel {self.kernel.name}: `{where}` needs {needs}")
 
     # Declarations
 
@@ -68,6 +69,9 @@ class _Checker:
         names = [d.name for d in (*k.params, *k.shared, *k.blobs)]
         for name in sorted({n for n in names if names.count(n) > 1}):
             self.fail("a name of its own", name)
+        for name in (k.name, *names, *(i.name for i in k.imms)):
+            if not name.isidentifier():
+                self.fail("a word as name", name)
         for decl in (*k.params, *k.shared):
             is_known = decl.dtype in ELEMENT_BYTES or (decl.dtype == "mbar" and decl in k.shared)
             if not is_known:
@@ -90,7 +94,7 @@ class _Checker:
 
     # Registers
 
-    def reg(self, reg: Reg, at: str) -> None:
+    def reg(self, reg: Reg, at: Stmt | str) -> None:
         known = self.regs.setdefault(reg.name, reg)
         if known != reg:
             self.fail(f"one type for {reg.name}: it is {known.type} and {reg.type}", at)
@@ -101,7 +105,7 @@ class _Checker:
         if problem:
             self.fail(f"a fragment that there is: {problem}", at)
 
-    def read(self, operand: Operand, written: set[str], at: str) -> None:
+    def read(self, operand: Operand, written: set[str], at: Stmt | str) -> None:
         if isinstance(operand, Lit):
             self.literal(operand, at)
             return
@@ -109,7 +113,7 @@ class _Checker:
         if operand.name not in written:
             self.fail(f"{operand.name} written before, on every path", at)
 
-    def literal(self, lit: Lit, at: str) -> None:
+    def literal(self, lit: Lit, at: Stmt | str) -> None:
         dtype, value = lit.type.dtype, lit.value
         if dtype == "bool":
             right = isinstance(value, bool)
@@ -121,7 +125,7 @@ class _Checker:
         if not right:
             self.fail(f"a number that {dtype} holds, not {value!r}", at)
 
-    def write(self, reg: Reg, op: str, written: set[str], at: str) -> None:
+    def write(self, reg: Reg, op: str, written: set[str], at: Stmt | str) -> None:
         self.reg(reg, at)
         if reg.mutable and op not in WRITES_MUTABLE:
             self.fail(f"an immutable result: only {', '.join(WRITES_MUTABLE)} write {reg.name}", at)
@@ -146,7 +150,7 @@ class _Checker:
             self.ins(stmt, written)
             return written
         if isinstance(stmt, If):
-            self.cond(stmt.cond, written, show_stmt(stmt))
+            self.cond(stmt.cond, written, stmt)
             then = self.block(stmt.then, set(written))
             return then & self.block(stmt.orelse, set(written))
         if isinstance(stmt, While):
@@ -159,13 +163,13 @@ class _Checker:
             return written
         return self.roles(stmt, written)
 
-    def cond(self, cond: Operand, written: set[str], at: str) -> None:
+    def cond(self, cond: Operand, written: set[str], at: Stmt | str) -> None:
         self.read(cond, written, at)
         if cond.type != BOOL:
             self.fail("a bool", at)
 
     def for_(self, stmt: For, written: set[str]) -> None:
-        at = show_stmt(stmt)
+        at = stmt
         bounds = (stmt.start, stmt.stop, stmt.step)
         for bound in bounds:
             self.read(bound, written, at)
@@ -189,7 +193,7 @@ class _Checker:
     def roles(self, stmt: Roles, written: set[str]) -> set[str]:
         width = self.kernel.subgroup
         if width is None or self.in_role:
-            self.fail("a subgroup width, and no roles around", show_stmt(stmt))
+            self.fail("a subgroup width, and no roles around", stmt)
         taken: set[int] = set()
         ends: list[set[str]] = []
         self.in_role = True
@@ -205,7 +209,7 @@ class _Checker:
         return set[str].intersection(*ends) if ends and is_whole else written
 
     def ins(self, ins: Ins, written: set[str]) -> None:
-        at = show_stmt(ins)
+        at = ins
         row = KIR_OPS.get(ins.op)
         if row is None:
             self.fail("an op of the table", at)
@@ -221,12 +225,12 @@ class _Checker:
         if problem:
             self.fail(problem, at)
         self.static(ins, at)
-        for dst in ins.dsts:
-            self.write(dst, ins.op, written, at)
         if ins.op == "wgmma" and not ins.attr("zero") and ins.dsts[0].name not in written:
             self.fail(f"{ins.dsts[0].name} written before, or zero", at)
+        for dst in ins.dsts:
+            self.write(dst, ins.op, written, at)
 
-    def static(self, ins: Ins, at: str) -> None:
+    def static(self, ins: Ins, at: Stmt | str) -> None:
         """Numbers that are wrong whatever the kernel is run on."""
         last = ins.args[-1] if ins.args else None
         if ins.op in ("div", "rem") and isinstance(last, Lit) and last.value == 0:
@@ -249,7 +253,7 @@ class _Checker:
 
 
 def _check_limits(kernel: Kernel, limits: DeviceLimits, regs: Iterable[Reg]) -> None:
-    def need(claim: bool, what: str) -> None:
+    def need(claim: bool, what: Stmt | str) -> None:
         if not claim:
             raise VerifyError(f"kernel {kernel.name} on {limits.name} needs {what}")
 

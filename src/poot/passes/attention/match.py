@@ -90,7 +90,7 @@ class Matcher:
         scores = trace_scores(scope, found.scores, chain)
         if scores is None:
             return None
-        self._check_readers(root, chain, scope)
+        self._check_readers(root, product, chain, scope)
         dims = dims_of(scores.matmul)
         claim(
             product.ins[0].type.shape[-2:] == (dims.rows, dims.keys),
@@ -119,25 +119,24 @@ class Matcher:
         scope.did(_summary(q, k, v, form, masks), root.loc)
         return reshaped(scope, cast_to(scope, out, root.out.type.dtype), root.out.type.shape)
 
-    def _check_readers(self, root: Eqn, chain: Chain, scope: Scope) -> None:
-        """Raises Decline where an intermediate has a reader outside of the chain."""
+    def _check_readers(self, root: Eqn, product: Eqn, chain: Chain, scope: Scope) -> None:
+        """Raises Decline where an intermediate has a reader outside of the chain; the values'
+        operand of the last product is outside."""
         inside: dict[int, int] = {}
-        for eqn in (*chain.eqns.values(), root):
-            for v in eqn.ins:
+        replaced = {e.outs[0].id: e for e in (*chain.eqns.values(), root)}
+        for eqn in replaced.values():
+            for v in eqn.ins[:1] if eqn is product else eqn.ins:
                 inside[v.id] = inside.get(v.id, 0) + 1
         for eqn in chain.eqns.values():
             for v in eqn.outs:
                 if scope.uses(v) != inside.get(v.id, 0):
-                    self._decline_reader(v, eqn, root, chain)
+                    self._decline_reader(v, eqn, product, replaced)
 
-    def _decline_reader(self, v: Var, eqn: Eqn, root: Eqn, chain: Chain) -> None:
+    def _decline_reader(self, v: Var, eqn: Eqn, product: Eqn, replaced: dict[int, Eqn]) -> None:
         if v.id in self.results:
             raise Decline(f"an intermediate ({eqn.op}) is an output", eqn.loc)
-        others = [
-            e
-            for e in self.users.get(v.id, ())
-            if e.outs[0].id not in chain.eqns and e.outs[0].id != root.outs[0].id
-        ]
+        readers = self.users.get(v.id, ())
+        others = [e for e in readers if e.outs[0].id not in replaced or e.outs == product.outs]
         reader = f", by {others[0].op} at {others[0].loc}" if others else ""
         raise Decline(f"an intermediate ({eqn.op}) is read elsewhere{reader}", eqn.loc)
 

@@ -152,7 +152,7 @@ class _Walk:
             if x.type != eqn.out.type:
                 continue
             fill = number_of(self.scope, other)
-            stage = _stage(eqn, "select", fill or 0.0, cond, keeps)
+            stage = _stage(eqn, "select", 0.0 if fill is None else fill, cond, keeps)
             got = self._on(eqn, depth, x, stage)
             if isinstance(got, Scores) and fill is None:
                 got = _Miss("what a select puts in the scores' place is no number", eqn.loc, True)
@@ -209,6 +209,11 @@ def read_stages(stages: tuple[Stage, ...], after: float, loc: str) -> Form:
     their order is not the op's."""
     scale, outer, capped = 1.0, 1.0, False
     masks: list[Stage] = []
+    kinds = [stage.kind for stage in stages]
+    first_mask = next((n for n, k in enumerate(kinds) if k not in ("scale", "tanh")), len(kinds))
+    for stage in stages[first_mask:]:
+        what = "softcap after the mask: hidden keys would get weight"
+        claim(stage.kind != "tanh", what, stage.loc)
     for stage in _runs((*stages, Stage("scale", (), loc, after))):
         if stage.kind == "scale" and not masks:
             outer = outer * stage.number if capped else outer
@@ -218,7 +223,6 @@ def read_stages(stages: tuple[Stage, ...], after: float, loc: str) -> Form:
             outer = outer * stage.number if capped and _scales(stage) else outer
             scale = scale * stage.number if not capped and _scales(stage) else scale
         elif stage.kind == "tanh":
-            claim(not masks, "softcap after the mask: hidden keys would get weight", stage.loc)
             claim(not capped, "two softcaps", stage.loc)
             capped = True
         else:

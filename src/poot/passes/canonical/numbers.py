@@ -150,9 +150,9 @@ def neutral(eqn: Eqn, scope: Scope) -> Var | None:
         return None
     if eqn.op in ("max", "min"):
         return x if x == y else None
-    if not _is_const(scope, y):
+    number = number_of(scope, y)
+    if number is None:
         return None
-    number = number_of(scope, y) or 0.0
     floats, zero = is_float(x.type.dtype), number == 0.0
     is_minus = math.copysign(1.0, number) < 0
     nothing = {

@@ -72,7 +72,7 @@ class Assembler:
 
     def _source_launches(self) -> list[_Launch]:
         """Stored eqns that only inputs decide: those of as many elements share a launch where none
-        of them waits for a later one."""
+        of them waits for it, or for a later one."""
         launches: list[_Launch] = []
         after: dict[int, int] = {}  # value id -> index of the last of these launches it needs
         open_for: dict[int, int] = {}  # elements -> the newest launch of so many
@@ -83,7 +83,7 @@ class Assembler:
             if self.places.placed[position] is not None:
                 elems = eqn.outs[0].type.elems
                 index = open_for.get(elems, -1)
-                if index < 0 or index < need or len(launches[index].roots) >= self.buffers // 2:
+                if index <= need or len(launches[index].roots) >= self.buffers // 2:
                     index = open_for[elems] = len(launches)
                     launches.append(_Launch([]))
                 launches[index].roots.append(position)

@@ -44,6 +44,10 @@ class Turn:
             return HALVES
         return PAIRS if steps == (2, 2) and gap == 1 else None
 
+    def lies_in(self, layout: str) -> bool:
+        """Whether that is the layout; of a single pair it is either."""
+        return self.layout == layout or (self.layout is not None and self.a.count == 1)
+
 
 def fuse_rope(graph: Graph, limits: DeviceLimits) -> Outcome:
     """The graph with every rotation that is proved to be one as one eqn; the device does not
@@ -135,7 +139,7 @@ def halves_joined(eqn: Eqn, scope: Scope) -> Var | None:
         if not all(scope.is_read_once(v) for v in ins[n : n + 2]):
             continue
         turn = find_turn(scope, *ins[n : n + 2])
-        if turn is None or turn.layout != HALVES:
+        if turn is None or not turn.lies_in(HALVES):
             continue
         width, after = 2 * turn.a.count, ins[n + 2 :]
         if after and piece_of(scope, after[0]) == _rest(turn, after[0]):
@@ -171,7 +175,7 @@ def pairs_joined(eqn: Eqn, scope: Scope) -> Var | None:
     """Turned pairs, stacked along a last axis of 2 and flattened."""
     pair = _stacked(scope, eqn)
     turn = find_turn(scope, *pair) if pair is not None else None
-    if turn is None or turn.layout != PAIRS:
+    if turn is None or not turn.lies_in(PAIRS):
         return None
     return _emitted(scope, turn, 2 * turn.a.count, eqn.out.type.shape)
 
@@ -250,7 +254,7 @@ def _rotated_copy(scope: Scope, v: Var) -> tuple[Var, bool, int] | None:
     if a is None or b is None or one[0].sign == two[0].sign:
         return None
     turn = Turn(a, b, v, v, False)
-    if turn.layout != (PAIRS if interleaved else HALVES) or a.start != 0:
+    if not turn.lies_in(PAIRS if interleaved else HALVES) or a.start != 0:
         return None
     whole = a.x.type.shape[-1] == 2 * a.count and a.x.type == v.type
     return (a.x, interleaved, two[0].sign) if whole else None

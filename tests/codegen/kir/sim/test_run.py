@@ -73,6 +73,9 @@ def test_wrong_groups_immediates_and_maps_are_refused():
         simulate(kernel, given, 4, [(4, 0, 0)])
     with pytest.raises(SimulationError, match="0 immediates, 1 given"):
         simulate(kernel, given, 4, imms=(1,))
+    wide = kernel_of("l: i32 = subgroup_lane", "", 32, 32)
+    with pytest.raises(SimulationError, match="written for subgroups of 32, not 16"):
+        simulate(wide, {}, 1, subgroup=16)
     blob = HEAD + "\nblob m: bytes[128] align=64 dtype=f32 box=(4, 2)"
     with pytest.raises(SimulationError, match="blob m has no tensor map over a buffer"):
         simulate(kernel_of(COPY, blob, 4), given, 4)

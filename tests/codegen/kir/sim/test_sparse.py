@@ -55,6 +55,20 @@ def test_groups_run_at_their_real_addresses(in_waves):
     np.testing.assert_array_equal(y.read(want), want % 1000 + 1)
 
 
+def test_its_contents_are_what_it_says_they_are():
+    kernel = kernel_of("", "param x: f32[64] r align=16")
+    with pytest.raises(SimulationError, match="x is sparse"):
+        simulate(kernel, {"x": SparseBuffer("f32", 64)}, 1, uninitialised=("x",))
+
+
+def test_races_are_looked_for_in_arrays_alone():
+    """Every lane writes one element: found in an array, and a sparse buffer takes no stamp of 2^40
+    elements.
+    """
+    kernel = kernel_of("store y[0], 1.0", f"param y: f32[{HUGE}] w align=16")
+    simulate(kernel, {"y": SparseBuffer("f32", HUGE)}, 1, buffer_races=True)
+
+
 def test_its_bounds_are_the_parameters():
     head = f"param x: f32[{HUGE}] r align=16"
     body = (

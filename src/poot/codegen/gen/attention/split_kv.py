@@ -32,11 +32,11 @@ from poot.planner.request import Request
 def lower_split_kv(request: Request, limits: DeviceLimits) -> Lowered:
     """Two launches, and one more for each output that is packed into words."""
     parts = parts_of(attention_eqn(request.body))
-    calls = (_partials(request, limits, parts), _combine(request, limits, parts))
+    calls = (_partials(request, limits, parts), combine(request, limits, parts))
     return Lowered((*calls, *lower_spilled(request, limits)))
 
 
-def _state_type(request: Request) -> tuple[int, TensorType]:
+def state_type(request: Request) -> tuple[int, TensorType]:
     """(number, type) of the scratch that holds the partial states: the last."""
     last = len(request.scratch) - 1
     return last, TensorType(request.scratch[last].dtype, (request.scratch[last].elems,))
@@ -70,7 +70,7 @@ def _partials(request: Request, limits: DeviceLimits, parts: Parts) -> KernelCal
     lanes, splits = request.schedule.get("lanes"), request.schedule.get("splits")
     job = open_job(request, limits, "attention_partials", lanes)
     job.bind_inputs(vector=4, only=_needed_by(request, [*parts.eqn.ins], set()))
-    number, type = _state_type(request)
+    number, type = state_type(request)
     memory = job.memory("states", type, "w", ("scratch", number))
     declare_state(job, parts, lanes)
     k, rows = job.k, parts.batch * parts.heads * parts.rows
@@ -90,14 +90,15 @@ def _partials(request: Request, limits: DeviceLimits, parts: Parts) -> KernelCal
     return job.call(rows * splits)
 
 
-def _combine(request: Request, limits: DeviceLimits, parts: Parts) -> KernelCall:
+def combine(request: Request, limits: DeviceLimits, parts: Parts) -> KernelCall:
+    """The launch that merges a row's partial states, a workgroup a row."""
     lanes, splits = request.schedule.get("lanes"), request.schedule.get("splits")
     job = open_job(request, limits, "attention_combine", lanes)
     stop = {v.id for v in parts.eqn.outs}
     sink = [parts.at["sink"]] if "sink" in parts.at else []
     needed = _needed_by(request, [*request.body.outputs, *sink], stop)
     job.bind_inputs(skip=(i for _, i in request.updates), only=needed)
-    number, type = _state_type(request)
+    number, type = state_type(request)
     memory = job.memory("states", type, "r", ("scratch", number))
     sinks = open_sinks(job)
     job.k.shared("peaks", "f32", splits)

@@ -10,6 +10,7 @@ sides. `adjacent` says that the right operand is pulled along its summed axis. S
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 from poot.codegen.gen.grid import each_group
@@ -169,35 +170,45 @@ class _Group:
 
     def _fill(self, block: Index) -> None:
         """Both operands' tiles of the terms from `block` on."""
-        tile, segment, job = self.tile, self.tile.segment, self.job
-        for within, kk, slot in self._shares(tile.m, along_k=True):
-            row = self._row(within)
-            at, is_there = self._term(block, kk)
-            own = segment.own(job, self.batch, row, Index())
-            coords = left_coords(segment, own, at)
-            self._use_folds(within, row_number(segment.products[0].ins[0].type.shape, coords))
-            value = job.pull.value(segment.products[0].ins[0], coords)
-            self._put("left_tile", slot, is_there, value)
-        for within, kk, slot in self._shares(tile.n, along_k=tile.adjacent):
-            at, is_there = self._term(block, kk)
-            own = segment.own(job, self.batch, Index(), self._col(within))
-            for p, product in enumerate(segment.products):
-                value = job.pull.value(product.ins[1], right_coords(product, own, at))
-                self._put(f"right_tile{p}", slot, is_there, value)
+        tile = self.tile
+        for at in self._shares(tile.m):
+            with self._guard(at, tile.m):
+                self._fill_left(block, at)
+        for at in self._shares(tile.n):
+            with self._guard(at, tile.n):
+                self._fill_right(block, at)
 
-    def _shares(self, extent: int, *, along_k: bool) -> list[tuple[Index, Index, Index]]:
-        """This lane's elements of a tile of `extent` by tile_k: (row or column, term, place in the
-        array). Neighbouring lanes take neighbouring terms where `along_k`."""
-        ix, tile = self.job.indexer, self.tile
-        lane = ix.atom(self.lane, tile.threads)
-        shares: list[tuple[Index, Index, Index]] = []
-        for first in range(0, extent * tile.k, tile.threads):
-            if along_k:
-                within, kk = ix.divmod(lane + first, tile.k)
-            else:
-                kk, within = ix.divmod(lane + first, extent)
-            shares.append((within, kk, kk * extent + within))
-        return shares
+    def _shares(self, extent: int) -> list[Index]:
+        """This lane's elements of a tile of `extent` by tile_k, by number."""
+        lane = self.job.indexer.atom(self.lane, self.tile.threads)
+        return [lane + n for n in range(0, extent * self.tile.k, self.tile.threads)]
+
+    def _guard(self, at: Index, extent: int) -> AbstractContextManager[None]:
+        return self.job.when(self.job.indexer.below(at, extent * self.tile.k))
+
+    def _fill_left(self, block: Index, number: Index) -> None:
+        """Neighbouring lanes take neighbouring terms."""
+        job, tile, segment = self.job, self.tile, self.tile.segment
+        within, kk = job.indexer.divmod(number, tile.k)
+        at, is_there = self._term(block, kk)
+        own = segment.own(job, self.batch, self._row(within), Index())
+        coords = left_coords(segment, own, at)
+        left = segment.products[0].ins[0]
+        self._use_folds(within, row_number(left.type.shape, coords))
+        self._put("left_tile", kk * tile.m + within, is_there, job.pull.value(left, coords))
+
+    def _fill_right(self, block: Index, number: Index) -> None:
+        """Neighbouring lanes take neighbouring terms, or columns, as the operand lies."""
+        job, tile, segment = self.job, self.tile, self.tile.segment
+        if tile.adjacent:
+            within, kk = job.indexer.divmod(number, tile.k)
+        else:
+            kk, within = job.indexer.divmod(number, tile.n)
+        at, is_there = self._term(block, kk)
+        own = segment.own(job, self.batch, Index(), self._col(within))
+        for p, product in enumerate(segment.products):
+            value = job.pull.value(product.ins[1], right_coords(product, own, at))
+            self._put(f"right_tile{p}", kk * tile.n + within, is_there, value)
 
     def _term(self, block: Index, kk: Index) -> tuple[Index, Val]:
         """The term's number, clamped below the depth, and whether it was below."""

@@ -17,10 +17,9 @@ from poot.codegen.kir.sim.products import end_products
 from poot.codegen.kir.sim.program import Maker, Step
 from poot.codegen.kir.sim.team import TensorMap, Warp
 from poot.codegen.kir.sim.wave import Bools, Ints, Value, Wave
+from poot.codegen.kir.target_rules import SWIZZLE_NBYTES
 
 Slots = tuple[int, ...]
-# Rows of 128 bytes in the swizzle's pattern.
-SWIZZLE_NBYTES = 1024
 
 
 @dataclass(frozen=True, slots=True)

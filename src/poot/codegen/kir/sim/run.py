@@ -97,6 +97,9 @@ def _buffers(
         if buffer.size < p.elems:
             what = f"{p.name} needs {p.elems} elements and the array has {buffer.size}"
             raise SimulationError(f"out-of-bounds: {what}", kind="out-of-bounds")
+        is_sparse = isinstance(buffer, SparseBuffer)
+        if is_sparse and p.name in uninitialised:
+            raise SimulationError(f"undefined: {p.name} is sparse, its contents are what it says")
         if not isinstance(buffer, SparseBuffer):
             right = buffer.dtype == NUMPY[p.dtype] or (
                 p.dtype == "bool" and buffer.dtype == np.uint32
@@ -107,7 +110,8 @@ def _buffers(
                 )
             buffer = buffer.reshape(-1)
         written = np.zeros(p.elems, np.bool_) if p.name in uninitialised else None
-        tracker = LaunchTracker(p.name, p.elems) if races else None
+        is_tracked = races and "w" in p.access and not is_sparse
+        tracker = LaunchTracker(p.name, p.elems) if is_tracked else None
         spaces[p.name] = Space(p.name, p.dtype, p.elems, buffer, written, tracker)
     return spaces
 
@@ -213,8 +217,8 @@ def simulate(
     `groups` chooses some (numbers, x fastest, or coordinates), in that order; None runs all. `imms`
     are in the kernel's order. Arrays are contiguous, of the parameter's dtype (bool: numpy bool, or
     u32 words), and may be larger than the parameter. `subgroup` is the width where the kernel asks
-    for none. `blobs` says what is in the tensor maps. `uninitialised` names buffers whose contents
-    nothing wrote; `buffer_races` also looks for lanes that meet in a buffer.
+    for none. `blobs` says what is in the tensor maps. `uninitialised` names arrays whose contents
+    nothing wrote; `buffer_races` also looks for lanes that meet in an array (not a sparse one).
 
     A kernel without roles, asynchronous work and barriers of less than a group runs many groups at
     once as one vector of lanes; others, and all with `in_waves`, run subgroup by subgroup. Raises
@@ -223,6 +227,9 @@ def simulate(
     edges = (grid,) if isinstance(grid, int) else grid
     x, y, z = (*edges, 1, 1, 1)[:3]
     chosen = _chosen(groups, (x, y, z))
+    if kernel.subgroup is not None and subgroup not in (None, kernel.subgroup):
+        what = f"{kernel.name} is written for subgroups of {kernel.subgroup}, not {subgroup}"
+        raise SimulationError(f"undefined: {what}")
     if len(imms) != len(kernel.imms):
         raise SimulationError(f"undefined: {len(kernel.imms)} immediates, {len(imms)} given")
     words = {i.name: constant(Lit(v, Ty(i.dtype))) for i, v in zip(kernel.imms, imms, strict=True)}

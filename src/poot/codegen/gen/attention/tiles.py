@@ -1,0 +1,37 @@
+"""Square tiles over a subgroup's lanes: read with lanes along one axis, turned to the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from poot.codegen.kir.build import KernelBuilder, Val
+
+
+def turned(k: KernelBuilder, rows: list[Val]) -> list[Val]:
+    """Row i of the result holds in lane j what row j held in lane i. As many rows as the subgroup
+    has lanes, a power of two: in each round, pairs of rows swap the halves that are not theirs."""
+    lane = k.lane()
+    step = 1
+    while step < len(rows):
+        is_low = (lane & step).eq(0)
+        swapped = list(rows)
+        for i in range(len(rows)):
+            if i & step:
+                continue
+            low, high = rows[i], rows[i + step]
+            from_high = k.op("shuffle_xor", high, mask=step)
+            from_low = k.op("shuffle_xor", low, mask=step)
+            swapped[i] = k.select(is_low, low, from_high)
+            swapped[i + step] = k.select(is_low, from_low, high)
+        rows, step = swapped, step * 2
+    return rows
+
+
+def part(k: KernelBuilder, count: int, lanes: int, make: Callable[[], Val]) -> Val:
+    """make() in the first `count` lanes, 0 in the others, where nothing is read."""
+    if count == lanes:
+        return make()
+    value = k.var(k.lit(0.0), name="part")
+    with k.if_(k.lane() < count):
+        k.set(value, make())
+    return k.copy(value)

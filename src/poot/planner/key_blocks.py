@@ -1,0 +1,69 @@
+"""The CPU's attention schedule, "key_blocks": a group takes one key head's query rows, several at a
+time, over blocks of keys that stay in its caches.
+
+Rows of all query heads that share a key head stand together, so each key and value is read once for
+them. A decode of few groups is cut into splits, which a second launch merges as `split_kv` does.
+"""
+
+from __future__ import annotations
+
+from poot.ir.graph import Eqn, Graph
+from poot.limits import DeviceLimits
+from poot.planner.panels import GROUPS_A_THREAD, strip_rows
+from poot.planner.request import Choice, Layout, Schedule, Scratch
+
+# Vectors of keys in a block, and query rows of a group at the most: both keep a block's arrays near
+# a level-1 cache.
+BLOCK_VECTORS = 4
+MOST_ROWS = 48
+# A split has this many blocks at the least, or merging costs more than it gains.
+LEAST_BLOCKS = 4
+MOST_SPLITS = 16
+
+
+def choose_key_blocks(body: Graph, limits: DeviceLimits) -> Choice | None:
+    """The schedule of an attention step, or None where a block's arrays don't fit the workgroup
+    memory."""
+    (eqn,) = (e for e in body.eqns if e.op == "attention")
+    names = eqn.attr("operands")
+    assert isinstance(names, tuple)
+    at = dict(zip(names, eqn.ins, strict=True))
+    batch, heads, rows, width = at["q"].type.shape
+    value_width = eqn.outs[0].type.shape[-1]
+    kv_heads = at["k"].type.shape[1]
+    keys = at["read"].type.shape[1] if "read" in at else at["k"].type.shape[2]
+    if not batch * heads * rows or not keys or not width or not value_width:
+        return None
+    lanes = limits.vector
+    block = BLOCK_VECTORS * lanes
+    together = min(heads // kv_heads * rows, MOST_ROWS)
+    strip = strip_rows(together, limits)
+    together = -(-together // strip) * strip
+    channels = -(-value_width // lanes) * lanes
+    floats = width * (block + together) + together * (block + channels + 3) + 2 * lanes
+    if floats * 4 > limits.workgroup_nbytes:
+        return None
+    tiles = -(-(heads // kv_heads * rows) // together)
+    groups = batch * kv_heads * tiles
+    splits = _splits(groups, keys, block, limits)
+    numbers = {
+        "lanes": lanes, "block": block, "rows": together, "strip": strip, "splits": splits,
+    }  # fmt: skip
+    scratch = (_partial_states(eqn, splits),) if splits > 1 else ()
+    schedule = Schedule("key_blocks", tuple(sorted(numbers.items())))
+    reason = f"{groups} groups of up to {together} rows, blocks of {block} keys, {splits} splits"
+    return Choice(schedule, (Layout(),) * len(body.inputs), scratch, reason)
+
+
+def _splits(groups: int, keys: int, block: int, limits: DeviceLimits) -> int:
+    """Splits of the keys that give every thread its groups; 1 where there are groups enough."""
+    wanted = limits.cores * GROUPS_A_THREAD // 2
+    if limits.cores == 1 or groups >= wanted:
+        return 1
+    most = keys // (block * LEAST_BLOCKS)
+    return max(1, min(-(-wanted // groups), most, MOST_SPLITS))
+
+
+def _partial_states(eqn: Eqn, splits: int) -> Scratch:
+    batch, heads, rows, width = eqn.outs[0].type.shape
+    return Scratch("f32", batch * heads * rows * splits * (width + 2))

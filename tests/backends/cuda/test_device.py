@@ -1,0 +1,397 @@
+"""The device over a driver in numpy: order of calls, lifetimes, errors; and over real ones."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from poot.backends import cuda
+from poot.backends.base import BufferRef, Launch
+from poot.backends.cuda.device import STAGED_NBYTES, CudaDevice, pack_arguments
+from poot.codegen.kir.build import KernelBuilder
+from poot.codegen.kir.nodes import Kernel
+from poot.errors import (
+    BackendError,
+    BackendUnavailable,
+    CaptureUnavailable,
+    DeviceLost,
+    GridLimit,
+    LaunchError,
+    OutOfDeviceMemory,
+)
+from tests.support.fake_cuda import FakeDriver, fake_device
+
+PROVIDERS = ("cuda-bindings", "pycuda")
+
+
+def count_up(step: int = 1, name: str = "count_up") -> Kernel:
+    k = KernelBuilder(name, 32)
+    y = k.param("y", "i32", 64, "rw")
+    i = k.group_id(0) * 32 + k.lane()
+    k.store(y, i, k.load(y, i) + step)
+    return k.kernel()
+
+
+def opened(kernel: Kernel, **options: object) -> tuple[CudaDevice, FakeDriver]:
+    driver = FakeDriver({kernel.name: kernel}, **options)  # pyright: ignore[reportArgumentType] - fields by name
+    return fake_device(driver), driver
+
+
+def counted(device: CudaDevice, kernel: Kernel):
+    """The kernel over a buffer `states` of 64 words: (buffer, executable)."""
+    states = device.allocate(256, "states")
+    launch = Launch(0, (2, 1, 1), (BufferRef("states", 0, 256),))
+    return states, device.prepare(device.load([device.emit(kernel)]), [launch], {"states": states})
+
+
+def words(device: CudaDevice, buffer: object) -> np.ndarray:
+    return device.copy_out(buffer, 0, 256).view(np.int32)  # pyright: ignore[reportArgumentType] - a buffer of the device
+
+
+def test_memory_starts_as_zeros_and_copies_come_back():
+    device, _ = opened(count_up())
+    buffer = device.allocate(40, "x")
+    assert not device.copy_out(buffer, 0, 40).any()
+    device.copy_in(buffer, 8, np.arange(4, dtype=np.float32))
+    np.testing.assert_array_equal(device.copy_out(buffer, 8, 16).view(np.float32), [0, 1, 2, 3])
+
+
+def test_a_list_runs_direct_until_it_is_recorded_and_then_as_one_graph():
+    kernel = count_up()
+    device, driver = opened(kernel)
+    states, run = counted(device, kernel)
+    run.run()
+    assert (driver.asked[-1], run.is_replay) == ("launch count_up", False)
+    assert run.record()
+    assert run.is_replay
+    run.run()
+    run.run()
+    assert driver.asked.count("replay") == 2
+    assert driver.asked.count("record") == 1
+    assert (words(device, states) == 3).all()
+
+
+def test_a_step_allocates_nothing():
+    kernel = count_up()
+    device, driver = opened(kernel)
+    states, run = counted(device, kernel)
+    before = (driver.memory(), driver.host_nbytes)
+    for n in range(200):
+        device.copy_in(states, 0, np.full(64, n, np.int32))
+        run.run()
+        assert (words(device, states) == n + 1).all()
+    assert (driver.memory(), driver.host_nbytes) == before
+
+
+def test_the_staging_ring_waits_before_it_goes_round():
+    device, driver = opened(count_up())
+    buffer = device.allocate(STAGED_NBYTES, "x")
+    part = np.zeros(STAGED_NBYTES // 2, np.uint8)
+    driver.asked.clear()
+    for _ in range(3):
+        device.copy_in(buffer, 0, part)
+    size = STAGED_NBYTES // 2
+    assert driver.asked == [f"copy in {size}"] * 2 + ["synchronize", f"copy in {size}"]
+
+
+def test_what_is_larger_than_the_ring_goes_straight():
+    device, driver = opened(count_up())
+    buffer = device.allocate(STAGED_NBYTES + 64, "x")
+    data = np.arange(STAGED_NBYTES + 64, dtype=np.uint8)
+    device.copy_in(buffer, 0, data)
+    np.testing.assert_array_equal(device.copy_out(buffer, 0, data.size), data)
+    assert driver.asked.count("synchronize") == 1
+
+
+def test_capture_without_graphs_names_the_extra_and_direct_launches_go_on():
+    kernel = count_up()
+    device, _ = opened(kernel, has_graphs=False)
+    states, run = counted(device, kernel)
+    with pytest.raises(CaptureUnavailable, match=r"poot\[cuda\]"):
+        run.record()
+    run.run()
+    assert (words(device, states) == 1).all()
+
+
+def test_memory_that_is_not_there_is_refused_with_both_numbers():
+    device, _ = opened(count_up(), total=4096)
+    with pytest.raises(OutOfDeviceMemory, match="kv asks 5000 bytes: h200 has 4096 of 4096 free"):
+        device.allocate(5000, "kv")
+    assert device.allocate(256, "kv").nbytes == 256
+
+
+def test_a_lost_device_names_the_launches_and_what_is_still_usable():
+    kernel = count_up()
+    device, driver = opened(kernel)
+    states, run = counted(device, kernel)
+    run.run()
+    driver.fails["synchronize"] = "ILLEGAL_ADDRESS"
+    with pytest.raises(DeviceLost, match=r"(?s)outside of every allocation.*of count_up") as e:
+        words(device, states)
+    assert "still usable" in e.value.message
+    driver.fails.clear()
+    with pytest.raises(DeviceLost, match="h200 was lost before"):
+        run.run()
+
+
+def test_a_launch_that_the_driver_refuses_is_named():
+    kernel = count_up()
+    device, driver = opened(kernel)
+    _, run = counted(device, kernel)
+    driver.fails["launch"] = "INVALID_VALUE"
+    with pytest.raises(LaunchError, match="count_up: the driver says INVALID_VALUE"):
+        run.run()
+
+
+def test_a_checked_device_waits_after_each_launch():
+    kernel = count_up()
+    driver = FakeDriver({kernel.name: kernel})
+    device = fake_device(driver, is_checked=True)
+    held = counted(device, kernel)
+    held[1].run()
+    assert driver.asked[-2:] == ["launch count_up", "synchronize"]
+
+
+def test_a_module_that_the_driver_refuses_leaves_none_loaded():
+    device, driver = opened(count_up())
+    driver.fails["load"] = "second"
+    codes = [device.emit(count_up(name=name)) for name in ("first", "second")]
+    with pytest.raises(LaunchError, match="kernel second"):
+        device.load(codes)
+    assert "unload first" in driver.asked
+
+
+def test_code_for_another_target_is_refused():
+    device, _ = opened(count_up())
+    code = device.emit(count_up())
+    other = type(code)(code.name, "spirv", code.binary, code.text, code.key, code.kernel)
+    with pytest.raises(LaunchError, match="count_up is for spirv: h200 takes ptx"):
+        device.load([other])
+
+
+def test_modules_and_graphs_go_with_their_last_reference():
+    kernel = count_up()
+    device, driver = opened(kernel)
+    states, run = counted(device, kernel)
+    run.record()
+    del run
+    gc.collect()
+    assert {"release", "unload count_up"} <= set(driver.asked)
+    device.free(states)
+    assert driver.memory_at == {}
+
+
+def test_a_freed_buffer_is_not_launched_over():
+    kernel = count_up()
+    device, _ = opened(kernel)
+    states, run = counted(device, kernel)
+    device.free(states)
+    with pytest.raises(LaunchError, match="buffer states of launches of count_up has been freed"):
+        run.run()
+    with pytest.raises(BackendError, match="needs a live buffer"):
+        device.copy_out(states, 0, 4)
+
+
+def test_a_closed_device_has_freed_its_buffers():
+    device, driver = opened(count_up())
+    device.allocate(64, "x")
+    device.close()
+    assert (driver.memory_at, driver.is_open) == ({}, False)
+    with pytest.raises(BackendError, match="was closed; open the device again"):
+        device.allocate(64, "x")
+
+
+def test_copies_are_whole_words_inside_a_buffer():
+    device, _ = opened(count_up())
+    buffer = device.allocate(16, "x")
+    for offset, nbytes in ((2, 4), (0, 6), (12, 8)):
+        with pytest.raises(BackendError, match="needs whole words inside x of 16 bytes"):
+            device.copy_out(buffer, offset, nbytes)
+
+
+def test_a_launch_without_groups_is_left_out():
+    kernel = count_up()
+    device, driver = opened(kernel)
+    states = device.allocate(256, "states")
+    launch = Launch(0, (0, 1, 1), (BufferRef("states", 0, 256),))
+    loaded = device.load([device.emit(kernel)])
+    device.prepare(loaded, [launch], {"states": states}).run()
+    assert "launch count_up" not in driver.asked
+
+
+def test_a_grid_over_the_devices_is_refused_by_name():
+    kernel = count_up()
+    device, _ = opened(kernel)
+    states = device.allocate(256, "states")
+    launch = Launch(0, (1, 70000, 1), (BufferRef("states", 0, 256),))
+    with pytest.raises(GridLimit, match="kernel count_up asks 70000 groups on axis 1"):
+        device.prepare(device.load([device.emit(kernel)]), [launch], {"states": states})
+
+
+def test_arguments_lie_as_the_entry_declares_them():
+    k = KernelBuilder("mixed", 32)
+    k.param("x", "f32", 4, "r")
+    k.param("y", "f32", 4, "w")
+    k.imm("n")
+    k.imm("f", "f32")
+    raw, offsets = pack_arguments(k.kernel(), (-2, 0.5), (1 << 40, 3))
+    assert offsets == (0, 8, 16, 20)
+    assert np.frombuffer(raw[:16], np.uint64).tolist() == [1 << 40, 3]
+    assert np.frombuffer(raw[16:20], np.int32)[0] == -2
+    assert np.frombuffer(raw[20:], np.float32)[0] == 0.5
+    with pytest.raises(LaunchError, match="kernel mixed immediates"):
+        pack_arguments(k.kernel(), (1 << 40, 0.5), (1, 3))
+
+
+# On hardware
+
+
+@pytest.fixture(params=PROVIDERS)
+def real(request: pytest.FixtureRequest):
+    """A device of each provider; closed afterwards."""
+    try:
+        device = cuda.open_device(0, provider=request.param)
+    except BackendUnavailable as e:
+        pytest.skip(e.message)
+    yield device
+    device.close()
+
+
+@pytest.mark.cuda
+def test_real_memory_copies_and_launches(real: CudaDevice):
+    kernel = count_up()
+    states, run = counted(real, kernel)
+    assert not words(real, states).any()
+    for _ in range(10):
+        run.run()
+    assert (words(real, states) == 10).all()
+    times = run.timed()
+    assert len(times) == 1
+    assert 0 < times[0] < 1e5
+    large = np.random.default_rng(0).integers(0, 255, 5 << 20, dtype=np.uint8)
+    buffer = real.allocate(large.size, "large")
+    real.copy_in(buffer, 0, large)
+    twin = real.allocate(large.size, "twin")
+    real.copy(buffer, 0, twin, 0, large.size)
+    np.testing.assert_array_equal(real.copy_out(twin, 0, large.size), large)
+
+
+@pytest.mark.cuda
+def test_real_workgroup_memory_above_48_kib(real: CudaDevice):
+    k = KernelBuilder("large_shared", 128)
+    s = k.shared("s", "i32", 50000)
+    y = k.param("y", "i32", 64, "rw")
+    with k.for_(k.lane(), 50000, 128) as at:
+        k.store(s, at, at * 3)
+    k.barrier()
+    with k.if_(k.lane() < 64):
+        k.store(y, k.lane(), k.load(s, 49999 - k.lane()))
+    kernel = k.kernel()
+    loaded = real.load([real.emit(kernel)])
+    states = real.allocate(256, "states")
+    launch = Launch(0, (1, 1, 1), (BufferRef("states", 0, 256),))
+    real.prepare(loaded, [launch], {"states": states}).run()
+    np.testing.assert_array_equal(words(real, states), (49999 - np.arange(64)) * 3)
+    row = real.resources(loaded)[0]
+    assert row.registers > 0
+    assert row.shared_nbytes >= 200000
+    assert row.local_nbytes == 0
+
+
+@pytest.mark.cuda
+def test_a_real_graph_gives_what_launches_give(real: CudaDevice):
+    kernels = [count_up(1, "one"), count_up(5, "five")]
+    states = real.allocate(256, "states")
+    ref = (BufferRef("states", 0, 256),)
+    launches = [Launch(n % 2, (2, 1, 1), ref) for n in range(20)]
+    loaded = real.load([real.emit(k) for k in kernels])
+    run = real.prepare(loaded, launches, {"states": states})
+    run.run()
+    if not real.driver.has_graphs:
+        with pytest.raises(CaptureUnavailable, match=r"poot\[cuda\]"):
+            run.record()
+        return
+    assert run.record()
+    for _ in range(9):
+        run.run()
+    assert (words(real, states) == 10 * 60).all()
+
+
+@pytest.mark.cuda
+def test_real_memory_is_refused_with_both_numbers(real: CudaDevice):
+    total = real.limits.memory_nbytes
+    held = real.allocate(total // 2, "half")
+    with pytest.raises(OutOfDeviceMemory, match=rf"kv asks {total} bytes: .* has \d+ of \d+ free"):
+        real.allocate(total, "kv")
+    real.free(held)
+
+
+@pytest.mark.cuda
+def test_a_module_that_a_real_driver_refuses_comes_with_its_words(real: CudaDevice):
+    code = real.emit(count_up())
+    broken = code.binary.replace(b"add.s32", b"bad.s32")
+    bad = type(code)(code.name, "ptx", broken, code.text, code.key, code.kernel)
+    with pytest.raises(LaunchError, match="count_up") as e:
+        real.load([bad])
+    assert "bad" in e.value.message or "PTX" in e.value.message
+
+
+def _streams() -> dict[str, Callable[[], object]]:
+    def torch_stream() -> object:
+        torch = pytest.importorskip("torch")
+        return torch.cuda.Stream()
+
+    def handle() -> object:
+        stream = torch_stream()
+        return stream.cuda_stream  # pyright: ignore[reportAttributeAccessIssue] - torch's own
+
+    class Wrapped:
+        def __init__(self) -> None:
+            self.stream = torch_stream()
+
+        def __cuda_stream__(self) -> tuple[int, int]:
+            return 0, self.stream.cuda_stream  # pyright: ignore[reportAttributeAccessIssue] - torch's
+
+    return {"torch": torch_stream, "handle": handle, "protocol": Wrapped}
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("kind", ["torch", "handle", "protocol"])
+def test_a_callers_stream_is_adopted_in_its_context(kind: str):
+    torch = pytest.importorskip("torch")
+    stream = _streams()[kind]()
+    device = cuda.open_device(0, provider="cuda-bindings", stream=stream)
+    kernel = count_up()
+    states, run = counted(device, kernel)
+    run.run()
+    run.record()
+    run.run()
+    assert (words(device, states) == 2).all()
+    device.close()
+    x = torch.ones(4, device="cuda")
+    assert float((x + x).sum()) == 8.0
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("provider", PROVIDERS)
+def test_a_pycuda_stream_is_adopted_by_both_providers(provider: str):
+    drv = pytest.importorskip("pycuda.driver")
+    drv.init()
+    context = drv.Device(0).retain_primary_context()
+    context.push()
+    try:
+        stream = drv.Stream()
+        device = cuda.open_device(0, provider=provider, stream=stream)
+        kernel = count_up()
+        states, run = counted(device, kernel)
+        run.run()
+        if provider == "cuda-bindings":
+            run.record()
+            run.run()
+        assert (words(device, states) == (2 if provider == "cuda-bindings" else 1)).all()
+        device.close()
+    finally:
+        context.pop()

@@ -1,0 +1,26 @@
+"""The table of schedules."""
+
+from __future__ import annotations
+
+import pytest
+
+from poot.codegen.gen.lower import SCHEDULES, lower
+from poot.errors import CapabilityError
+from poot.planner.request import Schedule
+from tests.support.launch import LAVAPIPE, request_of
+from tests.support.requests import CASES
+
+TEXT = """in v0: f32[4]
+          v1: f32[4] = neg(v0)
+          out v1"""
+
+
+def test_a_schedule_without_a_generator_is_refused_with_those_there_are():
+    request = request_of(TEXT, "none", schedule=Schedule("woven"))
+    with pytest.raises(CapabilityError, match=r"no generator writes the schedule 'woven'; .*gemm"):
+        lower(request, LAVAPIPE)
+
+
+def test_the_fixed_list_reaches_every_schedule():
+    reached = {c.request(LAVAPIPE).schedule.name for c in CASES.values()}
+    assert set(SCHEDULES) - reached <= {"split_kv"}

@@ -1,0 +1,50 @@
+"""Kernel IR nodes: how types print, what equality means, how much workgroup memory a kernel has."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from poot.codegen.kir.nodes import Frag, Ins, Kernel, Lit, Reg, Shared, Token, Ty
+
+pytestmark = pytest.mark.quick
+
+
+@pytest.mark.parametrize(
+    "type, text",
+    [
+        (Ty("f32"), "f32"),
+        (Ty("f16", 8), "f16x8"),
+        (Frag("mma", "acc", 16, 8, "f32"), "frag[mma,acc,16,8,f32]"),
+        (Token("wgmma"), "token[wgmma]"),
+        (Token(), "token[copy]"),
+    ],
+)
+def test_a_type_prints_as_the_text_writes_it(type, text):
+    assert str(type) == text
+
+
+def test_numbers_print_so_that_they_come_back():
+    assert [str(Lit(v, Ty("f32"))) for v in (0.1, 1e-30, math.inf)] == ["0.1", "1e-30", "inf"]
+    assert str(Lit(True, Ty("bool"))) == "true"
+    assert Lit(float("nan"), Ty("f32")) == Lit(math.nan, Ty("f32"))
+
+
+def test_an_attribute_that_is_left_out_has_its_default():
+    ins = Ins("load", (Reg("v", Ty("f32")),), (), (("cache", None), ("mem", "x")))
+    assert ins.attr("mem") == "x"
+    assert ins.attr("cache", "stream") is None
+    assert ins.attr("trans", False) is False
+
+
+def test_workgroup_arrays_lie_in_order_each_at_its_alignment():
+    shared = (
+        Shared("a", "bf16", 3, 2),
+        Shared("b", "f32", 2, 16),
+        Shared("c", "mbar", 2, 8),
+        Shared("d", "u8", 1, 1024),
+    )
+    kernel = Kernel("k", (), (), (), shared, 32, None, ())
+    assert kernel.shared_nbytes == 1025
+    assert Kernel("k", (), (), (), shared[:3], 32, None, ()).shared_nbytes == 40

@@ -1,0 +1,100 @@
+"""Softmax by itself, in its spellings and near misses."""
+
+from __future__ import annotations
+
+import pytest
+
+from poot.ir.text import parse
+from poot.passes.attention.declines import Decline
+from poot.passes.attention.softmax import Chain, Softmax, match_softmax
+from poot.passes.engine import Scope
+
+
+def found(text: str) -> tuple[Softmax | None, set[str], Scope]:
+    """The match of a text's output, the ops of its chain, and the scope."""
+    graph = parse(text)
+    scope = Scope(graph)
+    scope.sweep(())
+    chain = Chain()
+    got = match_softmax(scope, graph.outputs[0], chain)
+    return got, {e.op for e in chain.eqns.values()}, scope
+
+
+HEAD = "in v0: f32[4,4]\n"
+EXP = "v1: f32[4,4] = exp(v0)\n"
+SUM = "v2: f32[4,1] = reduce(v1) axis=(1,) keepdim=True kind=sum\n"
+END = "v9: f32[4,4] = div(v1, v2)\nout v9"
+FLAT = "v3: f32[4] = reduce(v1) axis=(1,) keepdim=False kind=sum\n"
+
+
+def test_exps_over_their_sum_are_a_softmax():
+    got, ops, scope = found(HEAD + EXP + SUM + END)
+    assert got is not None
+    assert got.scores == scope.graph.inputs[0].var
+    assert got.factor == 1.0
+    assert ops == {"exp", "reduce", "div"}
+
+
+def test_a_row_sum_without_its_axis_divides_rows_only_where_it_is_put_back():
+    good = HEAD + EXP + FLAT + "v2: f32[4,1] = reshape(v3) shape=(4, 1)\n" + END
+    bad = HEAD + EXP + FLAT + "v9: f32[4,4] = div(v1, v3)\nout v9"
+    assert found(good)[0] is not None
+    assert found(bad)[0] is None
+
+
+def test_a_sum_spread_over_the_wrong_axis_is_none():
+    spread = "v4: f32[4,4] = broadcast(v3) shape=(4, 4)\nv9: f32[4,4] = div(v1, v4)\nout v9"
+    assert found(HEAD + EXP + FLAT + spread)[0] is None
+
+
+def test_a_reciprocal_times_the_exps_is_a_division():
+    text = "v3: f32[4,1] = recip(v2)\nv9: f32[4,4] = mul(v3, v1)\nout v9"
+    assert found(HEAD + EXP + SUM + text)[0] is not None
+
+
+def test_a_factor_between_the_maximum_and_the_exps_is_kept():
+    text = """
+        in v0: f32[4,4]
+        v1: f32[4,1] = reduce(v0) axis=(1,) keepdim=True kind=max
+        v2: f32[4,4] = sub(v0, v1)
+        v3: f32[] = const() dtype=f32 shape=() value=0.5
+        v4: f32[4,4] = mul(v2, v3)
+        v5: f32[4,4] = exp(v4)
+        v6: f32[4,1] = reduce(v5) axis=(1,) keepdim=True kind=sum
+        v7: f32[4,4] = div(v5, v6)
+        out v7
+        """
+    got, ops, scope = found(text)
+    assert got is not None
+    assert got.factor == 0.5
+    assert got.scores == scope.graph.inputs[0].var
+    assert {"sub", "mul"} < ops
+
+
+def test_scores_less_something_else_are_the_scores():
+    other = """
+        in v0: f32[4,4]
+        in v8: f32[4,1]
+        v7: f32[4,4] = sub(v0, v8)
+        v1: f32[4,4] = exp(v7)
+        """
+    got, ops, _ = found(other + SUM + END)
+    assert got is not None
+    assert got.scores.id == 7
+    assert "sub" not in ops
+
+
+def test_exps_over_the_sum_of_others_are_none():
+    text = HEAD + EXP + "v5: f32[4,4] = exp(v1)\n" + SUM + "v9: f32[4,4] = div(v5, v2)\nout v9"
+    assert found(text)[0] is None
+
+
+def test_a_sum_over_another_axis_is_said_so():
+    text = HEAD + EXP + "v2: f32[1,4] = reduce(v1) axis=(0,) keepdim=True kind=sum\n" + END
+    with pytest.raises(Decline, match="over axis 0 of 2"):
+        found(text)
+
+
+def test_a_sum_with_something_added_is_none():
+    text = "v3: f32[4,1] = add(v2, v2)\nv9: f32[4,4] = div(v1, v3)\nout v9"
+    assert found(HEAD + EXP + SUM + text)[0] is None

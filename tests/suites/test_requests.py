@@ -1,0 +1,62 @@
+"""The fixed list of steps, in the simulator and on each device, against the oracle."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from poot.codegen.emitters import emit
+from poot.codegen.gen.lower import lower
+from poot.limits import PROFILES
+from tests.support.gpu import GPUS, clean, gpu, validate
+from tests.support.launch import assert_close, inputs_of, run_request, wanted
+from tests.support.on_device import run_on
+from tests.support.requests import CASES, Case
+
+SIMULATED = ("lavapipe", "webgpu-baseline", "h200", "cpu-avx2")
+
+
+def given(case: Case, request: object) -> list[np.ndarray]:
+    """Random inputs, lengths and pool slots within what the op reads."""
+    ins = inputs_of(request)
+    if case.name == "attention-live":
+        ins[3] = np.array([1, 37], np.int32)
+    if case.name == "attention-paged":
+        ins[3] = np.random.default_rng(0).permutation(50)[:37].astype(np.int32) + np.zeros((2, 1), np.int32)
+    return ins
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("profile", SIMULATED)
+def test_each_step_is_the_oracles_in_the_simulator(name, profile):
+    case, limits = CASES[name], PROFILES[profile]
+    request = case.request(limits)
+    ins = given(case, request)
+    for got, want in zip(run_request(request, ins, limits), wanted(request, ins), strict=True):
+        assert_close(got, want, case.within)
+
+
+@pytest.mark.parametrize("target", GPUS)
+def test_each_step_is_the_oracles_on_a_device(target):
+    device = gpu(target)
+    for case in CASES.values():
+        request = case.request(device.limits)
+        ins = given(case, request)
+        for got, want in zip(run_on(device, request, ins), wanted(request, ins), strict=True):
+            assert_close(got, want, case.within)
+    clean(device)
+
+
+def test_each_steps_module_is_valid():
+    for profile in ("lavapipe", "webgpu-baseline"):
+        limits = PROFILES[profile]
+        for case in CASES.values():
+            for call in lower(case.request(limits), limits).calls:
+                validate(emit(call.kernel, limits).binary)
+
+
+def test_lowering_a_request_twice_gives_the_same_kernels():
+    limits = PROFILES["lavapipe"]
+    for case in CASES.values():
+        request = case.request(limits)
+        assert lower(request, limits) == lower(request, limits), case.name

@@ -1,0 +1,159 @@
+"""A CUDA driver without a GPU: memory in numpy, launches through the kernel IR's simulator, and a
+record of what was asked in which order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from poot.backends.cuda.device import CudaDevice
+from poot.backends.cuda.provider import Call, Facts, Handle, Resources, refuse
+from poot.codegen.kir.nodes import Kernel
+from poot.codegen.kir.sim import simulate
+from poot.codegen.kir.sim.values import NUMPY
+from poot.errors import CaptureUnavailable, LaunchError
+from poot.limits import profile
+
+START = 0x7F0000000000
+
+
+@dataclass(slots=True)
+class FakeDriver:
+    """Answers as `poot.backends.cuda.provider.Driver`. `fails` maps what is asked to the driver
+    result that it gets; `total` is the device's memory in bytes."""
+
+    kernels: dict[str, Kernel] = field(default_factory=dict)
+    has_graphs: bool = True
+    total: int = 1 << 24
+    fails: dict[str, str] = field(default_factory=dict)
+    asked: list[str] = field(default_factory=list)
+    memory_at: dict[int, np.ndarray] = field(default_factory=dict)
+    host_nbytes: int = 0
+    next: int = START
+    stream: int = 7
+    is_open: bool = True
+
+    def _ask(self, what: str, detail: str = "", *, is_launch: bool = False) -> None:
+        self.asked.append(f"{what} {detail}".strip())
+        if what in self.fails:
+            refuse(self.fails[what], "as the test asks", detail or what, is_launch=is_launch)
+
+    def _bytes(self, pointer: int, nbytes: int) -> np.ndarray:
+        for start, data in self.memory_at.items():
+            if start <= pointer and pointer + nbytes <= start + data.size:
+                return data[pointer - start : pointer - start + nbytes]
+        raise AssertionError(f"no memory at {pointer:#x} for {nbytes} bytes")
+
+    def memory(self) -> tuple[int, int]:
+        used = sum(data.size for data in self.memory_at.values())
+        return self.total - used, self.total
+
+    def allocate(self, nbytes: int) -> int:
+        self._ask("allocate", str(nbytes))
+        if nbytes > self.memory()[0]:
+            refuse("OUT_OF_MEMORY", "out of memory", f"{nbytes} bytes")
+        self.memory_at[self.next] = np.full(nbytes, 0xA5, np.uint8)
+        self.next += -(-nbytes // 512) * 512 + 512
+        return max(self.memory_at)
+
+    def free(self, pointer: int) -> None:
+        self._ask("free")
+        del self.memory_at[pointer]
+
+    def pinned(self, nbytes: int) -> np.ndarray:
+        self.host_nbytes += nbytes
+        return np.zeros(nbytes, np.uint8)
+
+    def zero(self, pointer: int, nbytes: int) -> None:
+        self._bytes(pointer, nbytes)[:] = 0
+
+    def copy_in(self, pointer: int, source: np.ndarray) -> None:
+        self._ask("copy in", str(source.nbytes))
+        self._bytes(pointer, source.nbytes)[:] = source
+
+    def copy_out(self, target: np.ndarray, pointer: int) -> None:
+        self._ask("copy out", str(target.nbytes))
+        target[:] = self._bytes(pointer, target.nbytes)
+
+    def copy(self, target: int, source: int, nbytes: int) -> None:
+        self._ask("copy", str(nbytes))
+        self._bytes(target, nbytes)[:] = self._bytes(source, nbytes)
+
+    def synchronize(self) -> None:
+        self._ask("synchronize")
+
+    def follow(self, stream: int) -> None:
+        self._ask("follow", str(stream))
+
+    def load(self, image: bytes, name: str, dynamic_nbytes: int) -> Handle:
+        assert image.startswith(b".version")
+        assert image.endswith(b"\0")
+        if self.fails.get("load") == name:
+            raise LaunchError(f"kernel {name}: the driver took no such module")
+        self.asked.append(f"load {name} {dynamic_nbytes}")
+        return name
+
+    def unload(self, function: Handle) -> None:
+        self.asked.append(f"unload {function}")
+
+    def resources(self, function: Handle, threads: int, dynamic_nbytes: int) -> Resources:
+        return Resources(32, dynamic_nbytes, 0, 2)
+
+    def bind(self, calls: Sequence[Call]) -> tuple[Call, ...]:
+        return tuple(calls)
+
+    def _run(self, call: Call) -> None:
+        self._ask("launch", call.name, is_launch=True)
+        kernel = self.kernels.get(call.name)
+        if kernel is None:
+            return
+        arrays: dict[str, np.ndarray] = {}
+        for n, p in enumerate(kernel.params):
+            at = int(np.frombuffer(call.arguments[8 * n : 8 * n + 8], np.uint64)[0])
+            dtype = NUMPY["u32" if p.dtype == "bool" else p.dtype]
+            arrays[p.name] = self._bytes(at, p.elems * dtype.itemsize).view(dtype)
+        words = call.arguments[8 * len(kernel.params) :]
+        imms = [
+            np.frombuffer(words[4 * n : 4 * n + 4], NUMPY[i.dtype])[0].item()
+            for n, i in enumerate(kernel.imms)
+        ]
+        simulate(kernel, arrays, call.grid, imms=imms)
+
+    def launch(self, bound: Handle, is_checked: bool) -> None:
+        assert isinstance(bound, tuple)
+        for call in bound:
+            self._run(call)
+            if is_checked:
+                self._ask("synchronize")
+
+    def timed(self, bound: Handle) -> list[float]:
+        self.launch(bound, False)
+        assert isinstance(bound, tuple)
+        return [1.5] * len(bound)
+
+    def record(self, bound: Handle) -> Handle:
+        if not self.has_graphs:
+            raise CaptureUnavailable("no graphs here: pip install 'poot[cuda]'")
+        self._ask("record")
+        return ("graph", bound)
+
+    def replay(self, graph: Handle) -> None:
+        assert isinstance(graph, tuple)
+        self._ask("replay")
+        for call in graph[1]:
+            self._run(call)
+
+    def release(self, graph: Handle) -> None:
+        self.asked.append("release")
+
+    def close(self) -> None:
+        self._ask("close")
+        self.is_open = False
+
+
+def fake_device(driver: FakeDriver | None = None, *, is_checked: bool = False) -> CudaDevice:
+    """A CUDA device over a fake driver, with an H200's limits."""
+    facts = Facts("a device made up", profile("h200"))
+    return CudaDevice(driver or FakeDriver(), facts, is_checked)
