@@ -24,7 +24,6 @@ from poot.oracle import Result
 from poot.passes.pipeline import PIPELINE, Pass
 from poot.session import Session
 from tests.support.gpu import clean, gpu, validate
-from tests.support.hip.fiber_device import FiberDevice
 from tests.support.sim_device import SimDevice
 
 # Devices that tests open in a way of their own.
@@ -33,8 +32,8 @@ OPEN: dict[str, Callable[[], Device]] = {
     "vulkan": lambda: gpu("vulkan"),
     "wgpu": lambda: gpu("wgpu"),
     "webgpu-baseline": lambda: gpu("webgpu-baseline"),
-    "hip-fibers-32": lambda: FiberDevice(32),
-    "hip-fibers-64": lambda: FiberDevice(64),
+    "hip-fibers-32": lambda: gpu("hip-fibers-32"),
+    "hip-fibers-64": lambda: gpu("hip-fibers-64"),
 }
 # Other backends, and the marks of what runs on each. One that the registry lacks has no tests.
 BACKEND_MARKS: dict[str, tuple[pytest.MarkDecorator, ...]] = {

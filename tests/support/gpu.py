@@ -16,9 +16,11 @@ from poot.codegen.kir.nodes import Kernel
 from poot.errors import BackendUnavailable
 from poot.ir.dtypes import DTYPES
 from poot.limits import profile
+from tests.support.hip.fiber_device import FiberDevice
 
 GPUS = ("vulkan", "wgpu", "webgpu-baseline")
-DEVICES = (*GPUS, "cpu")
+FIBERS = ("hip-fibers-32", "hip-fibers-64")
+DEVICES = (*GPUS, "cpu", *FIBERS)
 ALIGN = 256
 
 
@@ -26,6 +28,8 @@ ALIGN = 256
 def _opened(target: str) -> Device | str:
     """A device of the process, or why there is none. Vulkan's has the validation layer on."""
     try:
+        if target in FIBERS:
+            return FiberDevice(int(target[-2:]))
         if target == "cpu":
             return cpu.open_device(0)
         if target == "vulkan":

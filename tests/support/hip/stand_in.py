@@ -1,7 +1,7 @@
 """A HIP runtime and compiler that stand in for ROCm's, so that poot's own launcher runs without an
 AMD GPU: HipDevice over libraries of the same names, whose kernels are run by fibers.
 
-The bindings find the libraries by name and once a process: only a process of its own may call `open`.
+The bindings find the libraries by name, once a process: only a process of its own may call `load`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _CALLBACK = ctypes.CFUNCTYPE(ctypes.c_bool, ctypes.c_char_p, ctypes.c_char_p, ct
 
 
 def properties(wave: int) -> bytes:
-    """The bytes of hipDeviceProp_t for the card that has such waves, by the bindings' own layout."""
+    """The bytes of hipDeviceProp_t for the card with such waves, in the bindings' own layout."""
     view = hip.hipDeviceProp_t.allocate(1)
     raw = (ctypes.c_char * view.c_sizeof()).from_address(int(view))
     limits = profile(WAVES[wave])
