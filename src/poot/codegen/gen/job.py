@@ -45,7 +45,8 @@ class Job:
     args: list[tuple[str, int]] = field(default_factory=list[tuple[str, int]])
 
     def memory(self, name: str, type: TensorType, access: str, arg: tuple[str, int]) -> Memory:
-        """A new parameter that holds a value of this type."""
+        """A new parameter that holds a value of this type. Raises CapabilityError."""
+        _need_addressable(type)
         cell = cell_of(type.dtype, self.limits)
         self.k.param(name, cell.param, -(-type.elems // cell.per), access)
         self.args.append(arg)
@@ -61,7 +62,6 @@ class Job:
         for n, i in enumerate(self.request.body.inputs):
             if n in left_out or i.var.id not in used:
                 continue
-            _need_addressable(i.var.type)
             if i.var.type.elems:
                 memory = self.memory(f"in{n}", i.var.type, "r", ("in", n))
                 memory.vector = vector
