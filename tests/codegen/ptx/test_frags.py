@@ -98,8 +98,12 @@ def product(dtype: str, acc: str = "f32") -> Kernel:
     k = KernelBuilder("product", 32, 32)
     x, y = k.param("a", dtype, 32 * 32, "r"), k.param("b", dtype, 32 * 16, "r")
     z = k.param("c", acc, 32 * 16, "w")
-    a = k.op("frag_load", k.lit(0, I32), k.lit(32, I32), type=Frag("mma", "a", 32, 32, dtype), mem=x)
-    b = k.op("frag_load", k.lit(0, I32), k.lit(16, I32), type=Frag("mma", "b", 32, 16, dtype), mem=y)
+    a = k.op(
+        "frag_load", k.lit(0, I32), k.lit(32, I32), type=Frag("mma", "a", 32, 32, dtype), mem=x
+    )
+    b = k.op(
+        "frag_load", k.lit(0, I32), k.lit(16, I32), type=Frag("mma", "b", 32, 16, dtype), mem=y
+    )
     c = k.op("frag_fill", k.lit(0.5, Ty(acc)), type=Frag("mma", "acc", 32, 16, acc))
     k.do("frag_store", k.lit(0, I32), k.lit(16, I32), k.op("mma", a, b, c, type=c.type), mem=z)
     return k.kernel()
