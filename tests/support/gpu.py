@@ -10,15 +10,19 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pytest
 
-from poot.backends import cpu, vulkan, wgpu
+from poot.backends import cpu, cuda, vulkan, wgpu
 from poot.backends.base import BufferRef, Code, Device, Launch
 from poot.codegen.kir.nodes import Kernel
 from poot.errors import BackendUnavailable
 from poot.ir.dtypes import DTYPES
 from poot.limits import profile
+from tests.support.hip.fiber_device import FiberDevice
+from tests.support.ptx_device import ptx_device
 
 GPUS = ("vulkan", "wgpu", "webgpu-baseline")
-DEVICES = (*GPUS, "cpu")
+FIBERS = ("hip-fibers-32", "hip-fibers-64")
+# Every device that runs launches; "ptx" is the PTX emitter's text run on numpy.
+DEVICES = (*GPUS, "cpu", "ptx", *FIBERS, pytest.param("cuda", marks=pytest.mark.cuda))
 ALIGN = 256
 
 
@@ -26,8 +30,14 @@ ALIGN = 256
 def _opened(target: str) -> Device | str:
     """A device of the process, or why there is none. Vulkan's has the validation layer on."""
     try:
+        if target in FIBERS:
+            return FiberDevice(int(target[-2:]))
         if target == "cpu":
             return cpu.open_device(0)
+        if target == "ptx":
+            return ptx_device()
+        if target == "cuda":
+            return cuda.open_device(0)
         if target == "vulkan":
             return vulkan.open_device(0, validation=True)
         limits = profile(target) if target == "webgpu-baseline" else None
