@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Collects what h200_suite.sh needs on a machine without a network: wheels in .whl for what its
-# Python (3.12) lacks, in .gl the Vulkan loader with its validation layer, spirv-val and the X
-# libraries that NVIDIA's Vulkan driver links, and in .model the checkpoint in two pieces.
+# Python (3.12) lacks, in .gl Debian's loaders for Vulkan and EGL, the Vulkan validation layer and
+# spirv-val, and in .model the checkpoint in two pieces.
 # $1: a folder with pycuda's wheel, which PyPI has as source alone.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -17,17 +17,15 @@ done
     gguf platformdirs pytools mako siphash24
 if [ -n "${1-}" ]; then cp -f "$1"/pycuda-*cp312*.whl .whl/; fi
 
-lib=/usr/lib/x86_64-linux-gnu
-for name in libvulkan.so.1 libX11.so.6 libXext.so.6 libxcb.so.1 libXau.so.6 libXdmcp.so.6 \
-    libbsd.so.0 libmd.so.0 libVkLayer_khronos_validation.so; do
-    cp -Lf "$lib/$name" ".gl/$name"
-done
+(cd .gl && apt-get download -q libvulkan1 libegl1 libglvnd0 libopengl0 libgl1 libglx0 libgles2)
+cp -Lf /usr/lib/x86_64-linux-gnu/libVkLayer_khronos_validation.so .gl/
 sed 's#"library_path": *"[^"]*"#"library_path": "./libVkLayer_khronos_validation.so"#' \
     /usr/share/vulkan/explicit_layer.d/VkLayer_khronos_validation.json \
     >.gl/VkLayer_khronos_validation.json
 cp -Lf "$(command -v spirv-val)" .gl/spirv-val
 
-model=$(PYTHONPATH=src:. "$python" -c 'from tests.support.smollm2 import smollm2_path; print(smollm2_path())')
+model=$(PYTHONPATH=src:. "$python" -c \
+    'from tests.support.smollm2 import smollm2_path; print(smollm2_path())')
 split -n 2 -d -a 1 "$model" .model/part
 sha256sum "$model" | cut -d' ' -f1 >.model/sha256
 du -sh .whl .gl .model

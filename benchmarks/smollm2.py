@@ -117,7 +117,9 @@ def interleaved(
     same = True
     for pos in range(len(tokens)):
         a, b = decode(one, tokens[pos], pos), decode(other, back[pos], pos)
-        same = same and a.tobytes() == want[pos].tobytes() and b.tobytes() == want_back[pos].tobytes()
+        same = (
+            same and a.tobytes() == want[pos].tobytes() and b.tobytes() == want_back[pos].tobytes()
+        )
     sheet.note("two sessions interleaved keep apart", same, same)
 
 
@@ -126,7 +128,7 @@ def two_programs(
 ) -> None:
     """Another program on the same device, captured too, run between the steps."""
 
-    def step(kv, x, pos):  # noqa: ANN001, ANN202 - traced
+    def step(kv, x, pos):
         kv = ops.dynamic_update_slice(kv, x, pos, axis=0)
         return ops.softmax(kv.sum(axis=0)), kv
 
@@ -191,7 +193,10 @@ def overhead(device: CudaDevice, session: Session, sheet: Sheet) -> None:
     own = statistics.median(back_to_back(200) for _ in range(5))
     sheet.note("device us a replayed step", round(own, 1))
     sheet.note("host us to enqueue a step (slots, graph)", median_us(enqueue, 300, True))
-    wall = median_us(lambda n: decode(session, n, n % CAPACITY) and None, 300, False)
+    def whole(n: int) -> None:
+        decode(session, n, n % CAPACITY)
+
+    wall = median_us(whole, 300, False)
     sheet.note("wall us of session.step, logits on the host", wall)
     sheet.note("wall less device us", round(wall - own, 1))
 

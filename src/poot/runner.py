@@ -136,6 +136,10 @@ class OracleRunner:
         self._weights.clear()
 
 
+def _is_slot_space(space: str) -> bool:
+    return space.split(".")[0] == "slots"
+
+
 def _is_session_owned(space: str) -> bool:
     return space.split(".")[0] in ("arena", "states", "slots")
 
@@ -161,6 +165,12 @@ class DeviceRunner:
             if _is_session_owned(space):
                 self._own[space] = device.allocate(nbytes, space)
         self._ready: dict[str, tuple[Executable | None, Executable | None]] = {}
+        self._staged = {
+            space: np.zeros(self._own[space].nbytes, np.uint8)
+            for space in self._own
+            if _is_slot_space(space)
+        }
+        self._dirty: dict[str, tuple[int, int]] = {}
         self._open = True
 
     def _buffers(self) -> dict[str, Buffer]:
@@ -180,8 +190,21 @@ class DeviceRunner:
         )
 
     def write_slot(self, entry: str, name: str, array: np.ndarray) -> None:
+        """Takes the slot's bytes; the next run copies all that were written since in one piece."""
         resident = self._residents[slot_name(entry, name)]
-        self._write(resident.place, array, resident.type)
+        place = resident.place
+        if not place.nbytes:
+            return
+        raw = to_device(array, resident.type)
+        first, last = place.offset, place.offset + raw.size
+        self._staged[place.space][first:last] = raw
+        lo, hi = self._dirty.get(place.space, (first, last))
+        self._dirty[place.space] = (min(lo, first), max(hi, last))
+
+    def _copy_slots(self) -> None:
+        for space, (first, last) in self._dirty.items():
+            self._device.copy_in(self._own[space], first, self._staged[space][first:last])
+        self._dirty.clear()
 
     def read_state(self, i: Input) -> np.ndarray:
         return self._read(self._residents[i.name].place, i.var.type)
@@ -221,6 +244,7 @@ class DeviceRunner:
     def run(self, entry: str) -> Failure | None:
         guards, rest = self._prepare(entry)
         plan = self._entries[entry]
+        self._copy_slots()
         if guards is not None:
             guards.run()
         if plan.witnesses:
@@ -244,6 +268,7 @@ class DeviceRunner:
             for step in plan.steps
             for call in self._program.lowered[step.request].calls
         ]
+        self._copy_slots()
         times = [t for part in self._prepare(entry) if part is not None for t in part.timed()]
         for (op, kernel), us in zip(names, times, strict=True):
             out.append((op, kernel, us))

@@ -129,6 +129,10 @@ class Session:
         self._graphs = graphs
         self._lock = threading.Lock()
         self._held: dict[tuple[str, str], np.ndarray] = {}
+        self._slot_inputs = {
+            entry: {i.name: i for i in g.inputs if isinstance(i.storage, Slot)}
+            for entry, g in graphs.items()
+        }
         self.state_inputs = {
             i.name: i for g in graphs.values() for i in g.inputs if isinstance(i.storage, State)
         }
@@ -158,7 +162,7 @@ class Session:
         self, entry: str, graph: Graph, slots: Mapping[str, object]
     ) -> dict[str, np.ndarray]:
         """Every slot checked, before anything is written. Raises BindError or RangeError."""
-        inputs = {i.name: i for i in graph.inputs if isinstance(i.storage, Slot)}
+        inputs = self._slot_inputs[entry]
         unknown = sorted(set(slots) - set(inputs))
         if unknown:
             known = ", ".join(sorted(inputs)) or "none"
@@ -186,11 +190,7 @@ class Session:
             given = self._check_slots(entry, graph, slots)
             for name, array in given.items():
                 held = self._held.get((entry, name))
-                if (
-                    held is None
-                    or held.shape != array.shape
-                    or not np.array_equal(held, array, equal_nan=True)
-                ):
+                if held is None or held.tobytes() != array.tobytes():
                     self.runner.write_slot(entry, name, array)
                     self._held[entry, name] = array.copy()
             bad = self.runner.run(entry)

@@ -126,8 +126,18 @@ def check_slot(i: Input, given: object) -> np.ndarray:
     return array
 
 
+# Arrays up to this size are compared in Python: a reduction of numpy's takes longer to start.
+_FEW = 16
+
+
+def _is_inside(array: np.ndarray, lo: int, hi: int) -> bool:
+    if array.size <= _FEW:
+        return all(lo <= word < hi for word in array.reshape(-1).tolist())
+    return int(array.min()) >= lo and int(array.max()) < hi
+
+
 def _check_range(name: str, array: np.ndarray, lo: int, hi: int) -> None:
-    if array.size == 0 or (int(array.min()) >= lo and int(array.max()) < hi):
+    if _is_inside(array, lo, hi):
         return
     at = int(np.flatnonzero((array < lo) | (array >= hi))[0])
     where = ", ".join(str(int(n)) for n in np.unravel_index(at, array.shape))

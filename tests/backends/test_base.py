@@ -165,6 +165,10 @@ def test_an_impossible_request_is_a_typed_error_and_the_device_goes_on(target):
 def test_a_binding_over_the_limit_is_refused_with_both_numbers(target):
     device = gpu(target)
     over = device.limits.binding_nbytes + 4
+    if over > device.limits.buffer_nbytes:  # then there is no such buffer to bind
+        with pytest.raises(BindingLimit, match=f"weights asks {over} bytes"):
+            device.allocate(over, "weights")
+        return
     big = device.allocate(over, "weights")
     loaded, arena = device.load([axpy(device)]), device.allocate(2 * BYTES, "arena")
     bad = launch(1.0, BufferRef("weights", 0, over), refs()[1])
@@ -205,8 +209,8 @@ def test_a_module_that_is_none_is_refused_by_kernel_name(target):
     device = gpu(target)
     good = axpy(device, "broken")
     bad = Code(good.name, good.target, good.binary[:-8], good.text, good.key, good.kernel)
-    other = Code(good.name, "ptx", good.binary, good.text, good.key, good.kernel)
-    with pytest.raises(LaunchError, match="kernel broken is for ptx"):
+    other = Code(good.name, "hip", good.binary, good.text, good.key, good.kernel)
+    with pytest.raises(LaunchError, match="kernel broken is for hip"):
         device.load([other])
     if target != "vulkan":  # a Vulkan driver takes what it is given; spirv-val stands before it
         with pytest.raises(LaunchError, match="kernel broken"):

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import pytest
 
 from poot.codegen.kir.ops import KIR_OPS
+from poot.codegen.ptx.ops import PTX
 from poot.codegen.spirv.ops import SPIRV
 from poot.ir.ops import OPS
 from poot.oracle import ROWS
@@ -14,7 +15,11 @@ from poot.oracle import ROWS
 
 @pytest.mark.parametrize(
     "ops, table",
-    [pytest.param(OPS, ROWS, id="oracle"), pytest.param(KIR_OPS, SPIRV, id="spirv")],
+    [
+        pytest.param(OPS, ROWS, id="oracle"),
+        pytest.param(KIR_OPS, SPIRV, id="spirv"),
+        pytest.param(KIR_OPS, PTX, id="ptx"),
+    ],
 )
 def test_every_op_has_a_row(ops: Mapping[str, object], table: Mapping[str, object]):
     assert sorted(table) == sorted(ops)

@@ -3,7 +3,8 @@
 import pytest
 
 from poot.errors import BindingLimit
-from poot.planner.residents import Spaces, slot_name
+from poot.ir.graph import Const, Graph, Input, TensorType, Var
+from poot.planner.residents import Spaces, match_inputs, slot_name
 from tests.support.plans import LIMITS, small
 
 
@@ -27,3 +28,11 @@ def test_a_value_larger_than_a_binding_is_refused():
 
 def test_slots_are_named_by_their_entry_point():
     assert slot_name("decode", "tokens") == "decode:tokens"
+
+
+def test_entry_points_may_name_different_consts_alike():
+    graphs = [
+        Graph((Input(Var(0, TensorType(dtype, (2,))), "const#0", Const(b"\0" * 8)),), (), ())
+        for dtype in ("f32", "i32")
+    ]
+    assert match_inputs({"a": graphs[0], "b": graphs[1]}) == {}

@@ -29,6 +29,7 @@ from tests.support.sim_device import SimDevice
 # Devices that tests open in a way of their own.
 OPEN: dict[str, Callable[[], Device]] = {
     "simulator": SimDevice,
+    "ptx": lambda: gpu("ptx"),
     "vulkan": lambda: gpu("vulkan"),
     "wgpu": lambda: gpu("wgpu"),
     "webgpu-baseline": lambda: gpu("webgpu-baseline"),
@@ -42,15 +43,15 @@ BACKEND_MARKS: dict[str, tuple[pytest.MarkDecorator, ...]] = {
     "hip": (pytest.mark.amd,),
 }
 DEVICES = (*OPEN, *(name for name in BACKEND_MARKS if name in BACKENDS))
-# Targets that need no driver's compiler first; the simulator is slow at size, so tests may leave
-# it out by `on(but="simulator")`.
-GPU_LIKE = tuple(name for name in DEVICES if name != "simulator")
+# Python runs these, slowly: tests at size leave both out by `on(but="simulator")`.
+SLOW = ("simulator", "ptx")
+GPU_LIKE = tuple(name for name in DEVICES if name not in SLOW)
 
 
 def on(*names: str, but: str = "") -> pytest.MarkDecorator:
     """Runs the test on each of these targets, or on every device but those named in `but`, where
-    "hip-fibers" names both widths."""
-    left_out = set(but.split())
+    "hip-fibers" names both widths and "simulator" every slow one."""
+    left_out = set(but.split()) | (set(SLOW) if "simulator" in but.split() else set())
     chosen = names or tuple(n for n in DEVICES if not {n, n.rpartition("-")[0]} & left_out)
     rows = [
         pytest.param(n, marks=BACKEND_MARKS.get(n, ())) for n in chosen if n in (*DEVICES, "oracle")

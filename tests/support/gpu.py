@@ -10,17 +10,19 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pytest
 
-from poot.backends import cpu, vulkan, wgpu
+from poot.backends import cpu, cuda, vulkan, wgpu
 from poot.backends.base import BufferRef, Code, Device, Launch
 from poot.codegen.kir.nodes import Kernel
 from poot.errors import BackendUnavailable
 from poot.ir.dtypes import DTYPES
 from poot.limits import profile
 from tests.support.hip.fiber_device import FiberDevice
+from tests.support.ptx_device import ptx_device
 
 GPUS = ("vulkan", "wgpu", "webgpu-baseline")
 FIBERS = ("hip-fibers-32", "hip-fibers-64")
-DEVICES = (*GPUS, "cpu", *FIBERS)
+# Every device that runs launches; "ptx" is the PTX emitter's text run on numpy.
+DEVICES = (*GPUS, "cpu", "ptx", *FIBERS, pytest.param("cuda", marks=pytest.mark.cuda))
 ALIGN = 256
 
 
@@ -32,6 +34,10 @@ def _opened(target: str) -> Device | str:
             return FiberDevice(int(target[-2:]))
         if target == "cpu":
             return cpu.open_device(0)
+        if target == "ptx":
+            return ptx_device()
+        if target == "cuda":
+            return cuda.open_device(0)
         if target == "vulkan":
             return vulkan.open_device(0, validation=True)
         limits = profile(target) if target == "webgpu-baseline" else None

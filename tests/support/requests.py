@@ -172,6 +172,7 @@ def attention_text(
 def _attention() -> list[Case]:
     forms: dict[str, str] = {
         "decode": attention_text(rows=1),
+        "decode_long": attention_text(rows=1, keys=300),
         "mqa": attention_text(heads=(3, 1)),
         "wide": attention_text(widths=(33, 65), keys=5),
         "additive": attention_text(extra=(("mask", "f32[2,1,3,37]"),)),

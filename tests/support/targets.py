@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 TARGETS = (
-    "oracle", "simulator", "cpu", "vulkan", "wgpu", "webgpu-baseline", "cuda", "hip",
+    "oracle", "simulator", "ptx", "cpu", "vulkan", "wgpu", "webgpu-baseline", "cuda", "hip",
     "hip-fibers-32", "hip-fibers-64",
 )  # fmt: skip
 HARDWARE = {"cuda": "cuda", "h200": "cuda", "amd": "hip"}  # mark -> the target that it is for

@@ -36,7 +36,7 @@ def choose_panels(body: Graph, limits: DeviceLimits) -> Choice | None:
     products = [e for e in body.eqns if e.op == "matmul"]
     left = products[0].ins[0].type
     depth, rows = left.shape[-1], math.prod(products[0].out.type.shape[:-1])
-    if not depth or any(math.prod(p.ins[1].type.shape[:-2]) > 1 for p in products):
+    if not depth or not rows or any(math.prod(p.ins[1].type.shape[:-2]) > 1 for p in products):
         return None
     if math.prod(left.shape[:-1]) != rows or _has_late_folds(body, products):
         return None

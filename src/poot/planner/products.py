@@ -67,9 +67,9 @@ def choose_matmul(
 def _software_gemv(
     rows: int, cols: int, run: int, adjacent: bool, limits: DeviceLimits
 ) -> dict[str, int]:
-    """One lane a column: a CPU gathers each lane's element anyway, and no lane waits. Four columns a
-    lane share the left operand's loads, where groups are left for the cores, but not where a single
-    row reads columns apart (measured on lavapipe, CPU time of one product)."""
+    """One lane a column: a CPU gathers each lane's element anyway, and no lane waits. Four columns
+    a lane share the left operand's loads, where groups are left for the cores, but not where a
+    single row reads columns apart (measured on lavapipe, CPU time of one product)."""
     threads = min(32, power_of_two_below(limits.threads))
     wide = 1
     while wide < 4 and cols >= 4 * threads * wide and (rows > 1 or adjacent):

@@ -52,10 +52,12 @@ def _storage_name(i: Input) -> str:
 
 def match_inputs(entries: dict[str, Graph]) -> dict[str, tuple[str, Input]]:
     """name -> (first entry point that has it, input). Raises PlanError naming both where two entry
-    points disagree."""
+    points disagree. Consts are left out: each is its graph's own, whatever its name."""
     seen: dict[str, tuple[str, Input]] = {}
     for entry, graph in entries.items():
         for i in graph.inputs:
+            if isinstance(i.storage, Const):
+                continue
             if i.name not in seen:
                 seen[i.name] = (entry, i)
                 continue

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import poot
 from poot import ops
 from poot.ir.text import parse, show
 from poot.ir.verify import verify
@@ -22,6 +23,7 @@ from poot.ops.expand import expand_all
 from poot.oracle import run
 from poot.passes.attention.match import fuse_attention
 from poot.passes.canonicalize import canonicalize
+from poot.passes.pipeline import run_pipeline
 from tests.support.chains import chain, chain_inputs, random_form
 from tests.support.check import assert_same, check_pass
 from tests.support.fused import CLOSE, only, operands, rewrite_of, rewritten
@@ -375,6 +377,80 @@ def test_a_16_bit_result_in_f32_keeps_its_precision():
 
     got = only(rewrite_of(fn, *qkv(dtype="f16")))
     assert str(got.out.type) == "f32[1,2,5,6]"
+
+
+@pytest.mark.parametrize("heads", [1, 2])
+def test_a_scale_that_is_no_number_stays_right_and_unfused(heads: int):
+    """Case 107: a scale [] or one a head, known only at run time."""
+    shape = () if heads == 1 else (2, 1, 1)
+    scale = np.asarray(normal(9, *shape))
+    arrays = (*qkv(), scale)
+
+    def fn(q: Array, k: Array, v: Array, scale: Array) -> Array:
+        return plain(q, k, v, lambda s: s * scale)
+
+    got = rewrite_of(fn, *arrays)
+    assert got.eqns("attention") == []
+    assert "the scale is a tensor" in got.declined[0]
+
+
+def test_a_scale_in_an_array_of_one_number_is_that_number():
+    """Case 107: a 0-d tensor of the trace, and one a head that are all alike."""
+    for scale in (np.float32(0.5), np.full((2, 1, 1), 0.5, np.float32)):
+
+        def fn(q: Array, k: Array, v: Array, scale: object = scale) -> Array:
+            return plain(q, k, v, lambda s: s * scale)
+
+        assert only(rewrite_of(fn, *qkv())).attr("scale") == 0.5
+
+
+def test_operands_of_five_axes_fuse():
+    """Case 107: 1x1x2x1x8."""
+    arrays = [normal(n, 1, 1, 2, 1, 8) for n in range(3)]
+
+    def fn(q: Array, k: Array, v: Array) -> Array:
+        return ops.softmax((q @ k.swapaxes(3, 4)) * 0.3, 4) @ v
+
+    only(rewrite_of(fn, *arrays))
+
+
+def test_a_padding_mask_is_not_lost():
+    """Case 110: [B,1,1,L] in an encoder."""
+    keep = np.ones((2, 1, 1, 7), np.int32)
+    keep[0, ..., 3:], keep[1, ..., 2:] = 0, 0
+    arrays = (*qkv(b=2, lq=7), keep)
+
+    def masked(q: Array, k: Array, v: Array, m: Array) -> Array:
+        return plain(q, k, v, lambda s: ops.where(m == 1, s, -1e9))
+
+    graph = graph_of(masked, *arrays)
+    feed = dict(zip([i.name for i in graph.inputs], arrays, strict=True))
+    got, want = (run(g, feed).outputs[0].ravel() for g in (rewritten(graph).after, graph))
+    bare = graph_of(lambda q, k, v: plain(q, k, v), *arrays[:3])
+    names = [i.name for i in bare.inputs]
+    open_ = run(bare, dict(zip(names, arrays[:3], strict=True))).outputs[0].ravel()
+
+    def cosine(a: np.ndarray, b: np.ndarray) -> float:
+        return float(a @ b / np.linalg.norm(a) / np.linalg.norm(b))
+
+    assert cosine(got, want) > 1 - 1e-6
+    assert cosine(got, open_) < 0.9
+
+
+def test_a_broadcast_bool_mask_stores_no_scores():
+    """Case 111: 28 heads of 5224 rows and keys in bf16 under a mask [1,1,1,5224]."""
+
+    def fn(q: Array, k: Array, v: Array, m: Array) -> Array:
+        s = (q @ k.swapaxes(2, 3)).astype("f32") * 128**-0.5
+        s = ops.where(ops.broadcast_to(m == 1, s.shape), s, -INF)
+        return ops.softmax(s, 3).astype("bf16") @ v
+
+    spec = poot.weight((1, 28, 5224, 128), "bf16")
+    graph = poot.trace(fn, (spec, spec, spec, poot.slot((1, 1, 1, 5224), "i32")))
+    got, reports = run_pipeline(graph, LIMITS)
+    assert len(got.eqns) <= 2
+    assert all(r.declined == () for r in reports)
+    assert sum(v.type.nbytes for e in got.eqns for v in e.outs) < 100e6
 
 
 def test_a_text_with_nothing_to_fuse_stays():

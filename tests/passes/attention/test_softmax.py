@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
+from poot import ops
 from poot.ir.text import parse
+from poot.ops import Array
 from poot.passes.attention.declines import Decline
 from poot.passes.attention.softmax import Chain, Softmax, match_softmax
 from poot.passes.engine import Scope
+from tests.support.fused import only, operands, rewrite_of
+from tests.support.traced import normal
 
 
 def found(text: str) -> tuple[Softmax | None, set[str], Scope]:
@@ -98,3 +103,46 @@ def test_a_sum_over_another_axis_is_said_so():
 def test_a_sum_with_something_added_is_none():
     text = "v3: f32[4,1] = add(v2, v2)\nv9: f32[4,4] = div(v1, v3)\nout v9"
     assert found(HEAD + EXP + SUM + text)[0] is None
+
+
+def by_operand(q: Array, k: Array, v: Array, sink: Array) -> Array:
+    out = ops.attention_prefill(q, k, v, scale=0.3, sink=sink)
+    assert isinstance(out, Array)
+    return out
+
+
+def by_column(q: Array, k: Array, v: Array, sink: Array) -> Array:
+    """An extra logit joined to the scores and cut off again, as case 13 has it."""
+    k, v = (ops.repeat_kv(x, 2) for x in (k, v))
+    scores = (q @ k.swapaxes(2, 3)) * 0.3
+    wide = ops.broadcast_to(sink.reshape(1, 4, 1, 1), (2, 4, 5, 1))
+    return ops.softmax(ops.concat([scores, wide], 3), 3)[..., :-1] @ v
+
+
+@pytest.mark.parametrize("fn", [by_operand, by_column])
+@pytest.mark.parametrize("logit", [2.0, 100.0, -1e4])
+def test_a_sink_joins_the_maximum_and_the_sum(fn, logit: float):
+    arrays = (normal(0, 2, 4, 5, 8), normal(1, 2, 2, 7, 8), normal(2, 2, 2, 7, 6))
+    got = only(rewrite_of(fn, *arrays, normal(3, 4) + np.float32(logit)))
+    assert operands(got)["sink"] == "f32[4]"
+    assert operands(got)["k"] == "f32[2,2,7,8]"
+
+
+def test_a_sink_that_differs_by_row_is_declined():
+    def fn(q: Array, k: Array, v: Array, sink: Array) -> Array:
+        scores = q @ k.swapaxes(2, 3)
+        return ops.softmax(ops.concat([scores, sink], 3), 3)[..., :-1] @ v
+
+    arrays = (normal(0, 1, 2, 5, 8), normal(1, 1, 2, 7, 8), normal(2, 1, 2, 7, 6))
+    got = rewrite_of(fn, *arrays, normal(3, 1, 2, 5, 1))
+    assert got.eqns("attention") == []
+    assert "not one logit a head" in got.declined[0]
+
+
+def test_two_columns_cut_off_are_no_sink():
+    def fn(q: Array, k: Array, v: Array, more: Array) -> Array:
+        scores = q @ k.swapaxes(2, 3)
+        return ops.softmax(ops.concat([scores, more], 3), 3)[..., :-2] @ v
+
+    arrays = (normal(0, 1, 2, 5, 8), normal(1, 1, 2, 7, 8), normal(2, 1, 2, 7, 6))
+    assert rewrite_of(fn, *arrays, normal(3, 1, 2, 5, 2)).eqns("attention") == []

@@ -112,7 +112,7 @@ def test_any_moves_are_written_again_from_the_base():
         eqns = scope.sweep(())
         got = view_of(scope, x)
         scope.fresh = []
-        out = written(scope, got, x.type.shape, tuple(p for a in got.axes for p in a))
+        out = written(scope, got.base, x.type.shape, tuple(p for a in got.axes for p in a))
         again = Graph(graph.inputs, (*eqns, *scope.fresh), (out,))
         feed = random_inputs(graph, seed)
         assert_same(run(graph, feed), run(again, feed))

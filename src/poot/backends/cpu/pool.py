@@ -32,7 +32,7 @@ def aligned(nbytes: int) -> np.ndarray:
 
 def compiled(text: str, arch: str, cache: DiskCache | None) -> bytes:
     """The object file of LLVM IR, from the cache where it is there."""
-    key = hashlib.sha256(f"llvm object\n{arch}\n{text}".encode()).hexdigest()
+    key = hashlib.sha256(f"llvm object 2\n{arch}\n{text}".encode()).hexdigest()
     stored = cache.get(key) if cache is not None else None
     found = object_file(stored) if stored is not None else None
     if found is not None:

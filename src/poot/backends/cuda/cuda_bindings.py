@@ -5,8 +5,7 @@ from __future__ import annotations
 import ctypes
 import threading
 import weakref
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -77,23 +76,45 @@ class Bound:
     memory: tuple[object, ...]
 
 
+class _Current:
+    """A context on top of the thread's stack while it is entered, by one thread at a time. It may
+    be entered again inside.
+    """
+
+    def __init__(self, context: object) -> None:
+        self._context = context
+        self._lock = threading.RLock()
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+        code = cu.cuCtxPushCurrent(self._context)[0]
+        if code != 0:
+            self._lock.release()
+            refuse(_name(code), _words(code), "making the context current")
+
+    def __exit__(self, *error: object) -> None:
+        cu.cuCtxPopCurrent()
+        self._lock.release()
+
+
 class BindingsDriver:
     """One context and stream."""
 
     def __init__(self, index: int, stream: object | None) -> None:
         self._device: Any = _check(cu.cuDeviceGet(index), f"device {index}")[0]
         self._is_primary = stream is None
-        self._lock = threading.RLock()
         self._is_lost = False
         self._is_open = True
         if stream is None:
             what = f"the primary context of device {index}"
             self._context: Any = _check(cu.cuDevicePrimaryCtxRetain(self._device), what)[0]
+            self._entered = _Current(self._context)
             with self._current():
                 self._stream: Any = self._do(cu.cuStreamCreate(_NON_BLOCKING), "a stream")[0]
         else:
             self._stream = cu.CUstream(stream_handle(stream))
             self._context = self._context_of(index)
+            self._entered = _Current(self._context)
 
     def _context_of(self, index: int) -> object:
         """The context of the caller's stream; of the default stream, the current or primary one."""
@@ -107,20 +128,13 @@ class BindingsDriver:
 
     # Calls
 
-    @contextmanager
-    def _current(self) -> Generator[None]:
-        """The context on top of this thread's stack, one thread at a time."""
-        with self._lock:
-            code = cu.cuCtxPushCurrent(self._context)[0]
-            if int(code) != 0:
-                refuse(_name(code), _words(code), "making the context current")
-            try:
-                yield
-            finally:
-                cu.cuCtxPopCurrent()
+    def _current(self) -> _Current:
+        return self._entered
 
     def _do(self, answer: Answer, what: str, is_launch: bool = False) -> Answer:
-        if int(answer[0]) != 0 and _name(answer[0]) in LOST:
+        if answer[0] == 0:
+            return answer[1:]
+        if _name(answer[0]) in LOST:
             self._is_lost = True
         return _check(answer, what, is_launch)
 

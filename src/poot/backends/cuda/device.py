@@ -30,6 +30,7 @@ class CudaBuffer:
     def __init__(self, driver: Driver, pointer: int, nbytes: int, label: str) -> None:
         self.pointer = pointer
         self.label = label
+        self.is_freed = False
         self._nbytes = nbytes
         self._release = weakref.finalize(self, driver.free, pointer)
 
@@ -37,11 +38,8 @@ class CudaBuffer:
     def nbytes(self) -> int:
         return self._nbytes
 
-    @property
-    def is_freed(self) -> bool:
-        return not self._release.alive
-
     def free(self) -> None:
+        self.is_freed = True
         self._release()
 
 

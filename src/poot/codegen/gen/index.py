@@ -13,6 +13,7 @@ import math
 from dataclasses import dataclass, field
 
 from poot.codegen.kir.build import BOOL, I32, KernelBuilder, Val
+from poot.errors import CapabilityError
 from poot.ir.shapes import shape_groups
 
 
@@ -139,8 +140,13 @@ class Indexer:
 
     def value(self, index: Index) -> Val:
         """The index in a register, or as a literal. Atoms made first are added first, so that what
-        a loop does not change is summed outside it."""
+        a loop does not change is summed outside it. Raises CapabilityError past 31 bits."""
         k = self.k
+        if index.high >= 1 << 31:
+            raise CapabilityError(
+                f"an index reaches {index.high}, and kernels count elements in 31 bits; split the "
+                "value that it stands in"
+            )
         total: Val | None = None
         for atom, c in index.terms:
             term = atom.value * c

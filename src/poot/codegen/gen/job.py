@@ -45,7 +45,9 @@ class Job:
     args: list[tuple[str, int]] = field(default_factory=list[tuple[str, int]])
 
     def memory(self, name: str, type: TensorType, access: str, arg: tuple[str, int]) -> Memory:
-        """A new parameter that holds a value of this type."""
+        """A new parameter that holds a value of this type. Raises CapabilityError where its
+        elements can't be counted."""
+        _need_addressable(type)
         cell = cell_of(type.dtype, self.limits)
         self.k.param(name, cell.param, -(-type.elems // cell.per), access)
         self.args.append(arg)
@@ -61,7 +63,6 @@ class Job:
         for n, i in enumerate(self.request.body.inputs):
             if n in left_out or i.var.id not in used:
                 continue
-            _need_addressable(i.var.type)
             if i.var.type.elems:
                 memory = self.memory(f"in{n}", i.var.type, "r", ("in", n))
                 memory.vector = vector
@@ -90,8 +91,12 @@ def open_job(request: Request, limits: DeviceLimits, name: str, threads: int) ->
     return Job(request, limits, k, indexer, numbers, Pull(k, request.body, indexer, numbers))
 
 
+# Elements that an i32 counts, with room for a launch's last group to pass the end.
+MOST_ELEMS = (1 << 31) - (1 << 20)
+
+
 def _need_addressable(type: TensorType) -> None:
-    if type.elems >= 1 << 31:
+    if type.elems > MOST_ELEMS:
         raise CapabilityError(
             f"an operand {type} has {type.elems} elements, and kernels count elements in "
             "31 bits; split it"

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 from poot.ir.graph import Eqn, Var
 from poot.passes.attention.declines import claim
-from poot.passes.attention.views import Axis, joined, view_of, written
+from poot.passes.attention.key import split_key
+from poot.passes.attention.views import Axis, View, extent, joined, view_of, written
 from poot.passes.engine import Scope
 
 
@@ -30,12 +31,36 @@ class Dims:
 
 @dataclass(frozen=True, slots=True)
 class Operands:
-    """q, k and v as the op takes them, before casts, and what q and k are to be multiplied by."""
+    """q, k, v and, of a split key, the part for all heads, as the op takes them, before casts; and
+    what q and k are to be multiplied by."""
 
     q: Var
     k: Var
     v: Var
     factor: float
+    k_shared: Var | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """Keys or values as pairs of a base: of batch rows, of heads without repeats, of keys and of
+    channels; `times` is how often each head is repeated in a row."""
+
+    base: Var
+    batch: Axis
+    heads: Axis
+    times: int
+    keys: Axis
+    channels: Axis
+
+    def written(self, scope: Scope, dims: Dims, n_rep: int) -> Var:
+        """The value [B, Hq / n_rep, Lk, D]."""
+        width = extent(self.channels)
+        left = self.times // n_rep
+        heads = (*self.heads, (left, 0)) if left > 1 else self.heads
+        shape = (dims.batch, dims.heads // n_rep, dims.keys, width)
+        axes = self.batch + heads + self.keys + self.channels
+        return written(scope, self.base, shape, axes)
 
 
 def dims_of(matmul: Eqn) -> Dims:
@@ -58,40 +83,35 @@ def read_operands(scope: Scope, scores: Eqn, out: Eqn, dims: Dims) -> Operands:
     claim(all(v.type.elems > 0 for v in elems), "there are no elements", scores.loc)
     lead = scores.out.type.shape[:-2]
     q = view_of(scope, scores.ins[0], scaled=True)
-    q_axes = _stretched(q.axes[:-2], lead)
-    k = view_of(scope, scores.ins[1], scaled=True)
-    k_lead = _stretched_keys(k.axes[:-2], scores.ins[1], lead, dims.split, "key", scores.loc)
-    v_var, v_lead, v_split = out.ins[1], out.out.type.shape[:-2], _split_of(out, dims)
-    v = view_of(scope, v_var)
-    values = _stretched_keys(v.axes[:-2], v_var, v_lead, v_split, "value", out.loc)
-    k_heads, n_k = _apart(k_lead[dims.split :])
-    v_heads, n_v = _apart(values[v_split:])
-    n_rep = math.gcd(n_k, n_v)
-    kv_heads = dims.heads // n_rep
-    k_axes = _flat(k_lead[: dims.split]) + _again(k_heads, n_k // n_rep)
-    v_axes = _flat(values[:v_split]) + _again(v_heads, n_v // n_rep)
-    value_width = v_var.type.shape[-1]
+    q_axes = _flat((*_stretched(q.axes[:-2], lead), *q.axes[-2:]))
+    shape = (dims.batch, dims.heads, dims.rows, dims.width)
+    key = view_of(scope, scores.ins[1], scaled=True)
+    split = split_key(scope, key)
+
+    def keys(view: View) -> _Rows:
+        axes = _stretched_keys(view.axes[:-2], scores.ins[1], lead, dims.split, "key", scores.loc)
+        return _rows(view.base, axes, dims.split, view.axes[-1], view.axes[-2])
+
+    k, shared = (keys(split.own), keys(split.shared)) if split else (keys(key), None)
+    if shared is not None and (shared.heads or shared.times != dims.heads or dims.heads == 1):
+        k, shared = keys(key), None  # not one for all heads: the joined key is read as it is
+    v_lead, v_split = out.out.type.shape[:-2], _split_of(out, dims)
+    value = view_of(scope, out.ins[1])
+    v_axes = _stretched_keys(value.axes[:-2], out.ins[1], v_lead, v_split, "value", out.loc)
+    v = _rows(value.base, v_axes, v_split, value.axes[-2], value.axes[-1])
+    n_rep = math.gcd(k.times, v.times)
     return Operands(
-        written(
-            scope,
-            q,
-            (dims.batch, dims.heads, dims.rows, dims.width),
-            _flat((*q_axes, *q.axes[-2:])),
-        ),
-        written(
-            scope,
-            k,
-            (dims.batch, kv_heads, dims.keys, dims.width),
-            k_axes + k.axes[-1] + k.axes[-2],
-        ),
-        written(
-            scope,
-            v,
-            (dims.batch, kv_heads, dims.keys, value_width),
-            v_axes + v.axes[-2] + v.axes[-1],
-        ),
-        q.factor * k.factor,
+        written(scope, q.base, shape, q_axes),
+        k.written(scope, dims, n_rep),
+        v.written(scope, dims, n_rep),
+        q.factor * key.factor,
+        shared.written(scope, dims, dims.heads) if shared is not None else None,
     )
+
+
+def _rows(base: Var, lead: tuple[Axis, ...], split: int, keys: Axis, channels: Axis) -> _Rows:
+    heads, times = _apart(lead[split:])
+    return _Rows(base, _flat(lead[:split]), heads, times, keys, channels)
 
 
 def _split_of(out: Eqn, dims: Dims) -> int:
@@ -139,7 +159,3 @@ def _apart(axes: tuple[Axis, ...]) -> tuple[Axis, int]:
     if pairs and pairs[-1][1] == 0:
         return pairs[:-1], pairs[-1][0]
     return pairs, 1
-
-
-def _again(pairs: Axis, times: int) -> Axis:
-    return (*pairs, (times, 0)) if times > 1 else pairs

@@ -100,6 +100,18 @@ def _bounds_as_attrs(bounds: list[Bound], attrs: list[tuple[str, float | int]]) 
     return True
 
 
+def read_sink(scope: Scope, sink: Var, shape: tuple[int, ...], dims: Dims, loc: str) -> Var:
+    """A logit that stands beside scores of that shape, as [Hq]. Raises Decline where it is not one
+    number a head."""
+    four = four_axes(scope, sink, shape, dims)
+    per_head = four.type.shape in ((1, dims.heads, 1, 1), (1, 1, 1, 1))
+    claim(per_head, f"a sink that is not one logit a head: {sink.type}", loc)
+    one = reshaped(scope, four, four.type.shape[1:2])
+    if one.type.shape == (dims.heads,):
+        return one
+    return scope.emit("broadcast", one, shape=(dims.heads,))
+
+
 def _sum(scope: Scope, adds: list[Stage], dims: Dims, dtype: str) -> Var | None:
     """The additive masks' sum, in f32 where there are several or their dtype isn't the op's."""
     out: Var | None = None

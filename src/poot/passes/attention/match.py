@@ -9,13 +9,16 @@ intermediates of 16-bit chains become f32.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from poot.errors import TypeRuleError
 from poot.ir.graph import Eqn, Graph, Var
 from poot.ir.walk import results, users
 from poot.limits import DeviceLimits
 from poot.passes.attention.declines import Decline, claim
 from poot.passes.attention.heads import Dims, Operands, dims_of, read_operands
-from poot.passes.attention.mask import Masks, cast_to, read_masks
+from poot.passes.attention.logsum import LogSum, find_log_sums
+from poot.passes.attention.mask import Masks, cast_to, read_masks, read_sink
 from poot.passes.attention.scores import Form, Scores, read_stages, trace_scores
 from poot.passes.attention.softmax import (
     Chain,
@@ -40,17 +43,21 @@ def fuse_attention(graph: Graph, limits: DeviceLimits) -> Outcome:
     rules = (
         Rule("attention", ("matmul",), matcher.at_product),
         Rule("attention_divided_late", ("div", "mul"), matcher.at_division),
+        Rule("log_sum_exp", ("select",), matcher.at_log_sum),
     )
     return rewrite(graph, rules)
 
 
 class Matcher:
-    """The two rules, with the device's limits and the graph's readers at hand."""
+    """The rules, with the device's limits and the graph's readers at hand."""
 
     def __init__(self, graph: Graph, limits: DeviceLimits) -> None:
         self.limits = limits
         self.users = users(graph)
         self.results = {v.id for v in results(graph)}
+        self.log_sums = find_log_sums(graph)
+        self.positions = {e.outs[0].id: n for n, e in enumerate(graph.eqns)}
+        self.replaced_sums: dict[int, Var] = {}  # id of a log-sum-exp -> the eqn's second result
 
     def at_product(self, eqn: Eqn, scope: Scope) -> Var | None:
         """matmul(softmax(scores), values)."""
@@ -83,6 +90,21 @@ class Matcher:
             scope.decline(f"not fused: {why.reason}", why.loc or eqn.loc)
             return None
 
+    def at_log_sum(self, eqn: Eqn, scope: Scope) -> Var | None:
+        """The log-sum-exp of a row whose attention was fused with it."""
+        got = self.replaced_sums.get(eqn.out.id)
+        return got and reshaped(scope, got, eqn.out.type.shape)
+
+    def _log_sum(self, root: Eqn, chain: Chain) -> LogSum | None:
+        """The log-sum-exp that the chain's own reductions give after root, or None."""
+        folds = {e.out.id for e in chain.eqns.values() if e.op == "reduce"}
+        for total in folds:
+            got = self.log_sums.get(total)
+            after = got is not None and got.position > self.positions.get(root.outs[0].id, 0)
+            if got is not None and after and got.top in folds and got.root.out.type.dtype == "f32":
+                return got
+        return None
+
     def _fused(
         self, root: Eqn, product: Eqn, found: Softmax, chain: Chain, scope: Scope
     ) -> Var | None:
@@ -90,7 +112,9 @@ class Matcher:
         scores = trace_scores(scope, found.scores, chain)
         if scores is None:
             return None
-        self._check_readers(root, product, chain, scope)
+        is_plain = found.sink is None and found.factor == 1.0
+        log_sum = self._log_sum(root, chain) if is_plain else None
+        self._check_readers(root, product, tuple(chain.eqns.values()), log_sum, scope)
         dims = dims_of(scores.matmul)
         claim(
             product.ins[0].type.shape[-2:] == (dims.rows, dims.keys),
@@ -100,12 +124,20 @@ class Matcher:
         form = read_stages(scores.stages, found.factor, found.loc)
         self._check_device(dims, scores.matmul.loc)
         try:
-            return self._emitted(root, product, scores, form, dims, scope)
+            return self._emitted(root, product, found, scores, form, dims, log_sum, scope)
         except TypeRuleError as e:
             raise Decline(e.message, root.loc) from None
 
     def _emitted(
-        self, root: Eqn, product: Eqn, scores: Scores, form: Form, dims: Dims, scope: Scope
+        self,
+        root: Eqn,
+        product: Eqn,
+        found: Softmax,
+        scores: Scores,
+        form: Form,
+        dims: Dims,
+        log_sum: LogSum | None,
+        scope: Scope,
     ) -> Var:
         operands = read_operands(scope, scores.matmul, product, dims)
         q, k, v = (operands.q, operands.k, operands.v)
@@ -114,22 +146,39 @@ class Matcher:
         known = _DTYPES.get(self.limits.target, ())
         claim(dtype in known, f"{self.limits.target} has no attention in {dtype}", root.loc)
         masks = read_masks(scope, form.masks, dims, dtype)
+        if found.sink is not None:
+            sink = read_sink(scope, found.sink, found.scores.type.shape, dims, found.loc)
+            masks = replace(masks, operands=(*masks.operands, ("sink", sink)))
         q, k, v = (cast_to(scope, x, dtype) for x in (q, k, v))
-        out = _attention(scope, (q, k, v), operands, form, masks)
+        if operands.k_shared is not None:
+            shared = ("k_shared", cast_to(scope, operands.k_shared, dtype))
+            masks = replace(masks, operands=(shared, *masks.operands))
+        outs = _attention(scope, (q, k, v), operands, form, masks, log_sum is not None)
+        if log_sum is not None:
+            self.replaced_sums[log_sum.root.out.id] = outs[1]
         scope.did(_summary(q, k, v, form, masks), root.loc)
-        return reshaped(scope, cast_to(scope, out, root.out.type.dtype), root.out.type.shape)
+        return reshaped(scope, cast_to(scope, outs[0], root.out.type.dtype), root.out.type.shape)
 
-    def _check_readers(self, root: Eqn, product: Eqn, chain: Chain, scope: Scope) -> None:
-        """Raises Decline where an intermediate has a reader outside of the chain; the values'
-        operand of the last product is outside."""
+    def _check_readers(
+        self,
+        root: Eqn,
+        product: Eqn,
+        chain: tuple[Eqn, ...],
+        log_sum: LogSum | None,
+        scope: Scope,
+    ) -> None:
+        """Raises Decline where an intermediate has a reader outside of the chain and of its
+        log-sum-exp; the values' operand of the last product is outside."""
         inside: dict[int, int] = {}
-        replaced = {e.outs[0].id: e for e in (*chain.eqns.values(), root)}
+        others = log_sum.eqns if log_sum is not None else ()
+        replaced = {e.outs[0].id: e for e in (*chain, *others, root)}
+        ends = {root.outs[0].id, log_sum.root.out.id if log_sum is not None else -1}
         for eqn in replaced.values():
             for v in eqn.ins[:1] if eqn is product else eqn.ins:
                 inside[v.id] = inside.get(v.id, 0) + 1
-        for eqn in chain.eqns.values():
+        for eqn in replaced.values():
             for v in eqn.outs:
-                if scope.uses(v) != inside.get(v.id, 0):
+                if v.id not in ends and scope.uses(v) != inside.get(v.id, 0):
                     self._decline_reader(v, eqn, product, replaced)
 
     def _decline_reader(self, v: Var, eqn: Eqn, product: Eqn, replaced: dict[int, Eqn]) -> None:
@@ -162,13 +211,20 @@ def _divisor(scope: Scope, eqn: Eqn, chain: Chain) -> Var | None:
 
 
 def _attention(
-    scope: Scope, qkv: tuple[Var, Var, Var], operands: Operands, form: Form, masks: Masks
-) -> Var:
+    scope: Scope,
+    qkv: tuple[Var, Var, Var],
+    operands: Operands,
+    form: Form,
+    masks: Masks,
+    lse: bool,
+) -> tuple[Var, ...]:
     names = ("q", "k", "v", *(name for name, _ in masks.operands))
     attrs: dict[str, object] = dict(masks.attrs)
     if form.softcap is not None:
         attrs["softcap"] = form.softcap
-    return scope.emit(
+    if lse:
+        attrs["lse"] = True
+    return scope.emit_all(
         "attention",
         *qkv,
         *(v for _, v in masks.operands),

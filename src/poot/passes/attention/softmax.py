@@ -5,12 +5,13 @@
     exp((x - max(x)) * c), c a number           as exp2 is written; c goes to the scores
     reductions with keepdim or without, casts that lose nothing, reshapes that keep the last axis
 
-The sum may divide after the product with the values: div(matmul(e, v), sum(e)).
+The sum may divide after the product with the values: div(matmul(e, v), sum(e)). A sink, a logit
+that has no key, stands in the maximum and the sum, or is a last column that is cut off again.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from poot.ir.attrs import ints_attr, str_attr
 from poot.ir.graph import Eqn, Var
@@ -32,12 +33,15 @@ class Chain:
 
 @dataclass(frozen=True, slots=True)
 class Softmax:
-    """softmax(scores * factor) over the last axis of `scores`; `exps` are its numerators."""
+    """softmax(scores * factor) over the last axis of `scores`; `exps` are its numerators. `top` is
+    what was taken away from the scores, and `sink` a logit that stands beside them, or None."""
 
     scores: Var
     exps: Var
     factor: float
     loc: str
+    top: Var | None = None
+    sink: Var | None = None
 
 
 def passed(scope: Scope, var: Var, chain: Chain) -> Var:
@@ -59,8 +63,12 @@ def match_softmax(scope: Scope, probs: Var, chain: Chain) -> Softmax | None:
     """The softmax whose result probs is, or None. Raises Decline where it is one, but over another
     axis than the last."""
     eqn = scope.producer(passed(scope, probs, chain))
-    if eqn is None:
-        return None
+    if eqn is not None and eqn.op == "slice":
+        return match_sink_column(scope, eqn, chain)
+    return _divided(scope, eqn, chain) if eqn is not None else None
+
+
+def _divided(scope: Scope, eqn: Eqn, chain: Chain) -> Softmax | None:
     split = _division(scope, eqn, chain)
     if split is None:
         return None
@@ -70,6 +78,32 @@ def match_softmax(scope: Scope, probs: Var, chain: Chain) -> Softmax | None:
         return None
     chain.add(eqn)
     return found
+
+
+def match_sink_column(scope: Scope, cut: Eqn, chain: Chain) -> Softmax | None:
+    """softmax(concat(scores, sink)) without its last column: the sink has no value to weigh."""
+    shape, width = cut.out.type.shape, cut.ins[0].type.shape[-1]
+    starts = ints_attr(cut, "start")
+    if shape != (*cut.ins[0].type.shape[:-1], width - 1) or any(starts):
+        return None
+    inner = Chain()
+    eqn = scope.producer(passed(scope, cut.ins[0], inner))
+    found = _divided(scope, eqn, inner) if eqn is not None else None
+    if found is None or found.factor != 1.0 or found.sink is not None:
+        return None
+    both = scope.producer(passed(scope, found.scores, inner))
+    if both is None or both.op != "concat" or len(both.ins) != 2:
+        return None
+    scores, sink = both.ins
+    if (scores.type.shape[-1], sink.type.shape[-1]) != (width - 1, 1):
+        return None
+    for e in (cut, both):
+        inner.add(e)
+    wide = scope.producer(sink)
+    if wide is not None and wide.op == "broadcast":
+        sink = wide.ins[0]
+    chain.eqns.update(inner.eqns)
+    return replace(found, scores=scores, sink=sink)
 
 
 def _division(scope: Scope, eqn: Eqn, chain: Chain) -> tuple[Var, Var] | None:
@@ -114,12 +148,31 @@ def match_exps(scope: Scope, exps: Var, chain: Chain) -> Softmax | None:
         scores, factor = by.ins[0], factor * number
     shift = scope.producer(passed(scope, scores, inner))
     if shift is not None and shift.op == "sub":
-        top = _fold(scope, shift.ins[1], "max", shift.out.type.shape, inner)
-        if top is not None and _same_rows(scope, top, shift.ins[0], inner):
+        found = _top(scope, shift, inner)
+        if found is not None and factor != 1.0 and found[1] is not None:
+            return None
+        if found is not None and _same_rows(scope, found[0], shift.ins[0], inner):
             inner.add(shift)
-            scores = shift.ins[0]
+            chain.eqns.update(inner.eqns)
+            return Softmax(shift.ins[0], exps, factor, eqn.loc, shift.ins[1], found[1])
     chain.eqns.update(inner.eqns)
     return Softmax(scores, exps, factor, eqn.loc)
+
+
+def _top(scope: Scope, shift: Eqn, chain: Chain) -> tuple[Var, Var | None] | None:
+    """(x, sink) where shift takes away each row's maximum of x, or of x and a sink's logit."""
+    plain = _fold(scope, shift.ins[1], "max", shift.out.type.shape, chain)
+    if plain is not None:
+        return plain, None
+    both = scope.producer(shift.ins[1])
+    if both is None or both.op != "max":
+        return None
+    for rows, sink in (both.ins, both.ins[::-1]):
+        x = _fold(scope, rows, "max", shift.out.type.shape, chain)
+        if x is not None and rows.type == both.out.type:
+            chain.add(both)
+            return x, sink
+    return None
 
 
 def _is_shifted(scope: Scope, var: Var) -> bool:
@@ -134,11 +187,33 @@ def match_total(
 ) -> bool:
     """Whether total, broadcast to that shape, gives each row the sum of its numerators."""
     inner = Chain()
+    if found.sink is not None:
+        rest = _without_sink(scope, total, found, inner)
+        if rest is None:
+            return False
+        total = rest
     summed = _fold(scope, total, "sum", shape, inner)
     if summed is None or not _same_rows(scope, summed, found.exps, inner):
         return False
     chain.eqns.update(inner.eqns)
     return True
+
+
+def _without_sink(scope: Scope, total: Var, found: Softmax, chain: Chain) -> Var | None:
+    """The sum over the keys, where total is that and exp(sink - top)."""
+    both = scope.producer(total)
+    if both is None or both.op != "add":
+        return None
+    for rows, share in (both.ins, both.ins[::-1]):
+        power = scope.producer(share)
+        shift = scope.producer(power.ins[0]) if power is not None and power.op == "exp" else None
+        if power is None or shift is None or shift.op != "sub":
+            continue
+        if shift.ins == (found.sink, found.top) and rows.type == both.out.type:
+            for eqn in (both, power, shift):
+                chain.add(eqn)
+            return rows
+    return None
 
 
 def _fold(scope: Scope, var: Var, kind: str, shape: tuple[int, ...], chain: Chain) -> Var | None:

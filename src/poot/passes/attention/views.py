@@ -145,11 +145,11 @@ def lies_by_rows(view: View, shape: tuple[int, ...]) -> bool:
     return joined(tuple(pair for axis in axes[:-1] for pair in axis)) in (((rows, 1),), ())
 
 
-def written(scope: Scope, view: View, shape: tuple[int, ...], axes: Axis) -> Var:
+def written(scope: Scope, base: Var, shape: tuple[int, ...], axes: Axis) -> Var:
     """The base's elements as a value of that shape whose row-major order runs over `axes`, the
     pairs of a view, repeats among them. Emits a reshape, a transpose, a broadcast and a reshape, or
     those of them that move anything."""
-    x = view.base
+    x = base
     real = [pair for pair in axes if pair[1] != 0]
     order = sorted(range(len(real)), key=lambda n: -real[n][1])
     if order != list(range(len(real))):

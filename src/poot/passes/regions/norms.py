@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from poot.ir.graph import Eqn, Graph, Var
 from poot.ir.walk import results
 from poot.passes.regions.groups import FULL, Grouping
-from poot.passes.regions.table import FEW_ROWS, rows_of
+from poot.passes.regions.table import ELEMENTWISE, FEW_ROWS, rows_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +41,7 @@ def absorb_norms(graph: Graph, grouping: Grouping, buffers: int) -> None:
         if norm < 0 or rows_of(products[0].out.type) > FEW_ROWS:
             continue
         leaves = (group.leaves - {left.id}) | grouping.groups[norm].leaves
+        leaves = _without_derived(graph, at, leaves)
         if not _is_row_norm(graph, grouping, norm, left, parts):
             continue
         if len(leaves) + group.outs > buffers or not _is_own(
@@ -50,6 +51,21 @@ def absorb_norms(graph: Graph, grouping: Grouping, buffers: int) -> None:
         group.leaves = leaves
         for position in parts.members[norm]:
             grouping.home[position] = number
+
+
+def _without_derived(graph: Graph, at: dict[int, int], leaves: set[int]) -> set[int]:
+    """The leaves without those that are computed, element by element, from other leaves alone: a
+    square is read as what it is the square of."""
+
+    def is_derived(id: int) -> bool:
+        eqn = graph.eqns[at[id]] if id in at else None
+        if eqn is None or eqn.op not in ELEMENTWISE:
+            return False
+        return all(
+            v.id in leaves or (v.id in at and graph.eqns[at[v.id]].op == "const") for v in eqn.ins
+        )
+
+    return {id for id in leaves if not is_derived(id)}
 
 
 def _is_row_norm(graph: Graph, grouping: Grouping, norm: int, left: Var, parts: _Parts) -> bool:

@@ -17,10 +17,10 @@ from poot.codegen.gen.attention.parts import Parts, attention_eqn, parts_of
 from poot.codegen.gen.attention.score import score
 from poot.codegen.gen.attention.softmax import NEG_INF, step, weight_of
 from poot.codegen.gen.attention.split_kv import combine, state_type
-from poot.codegen.gen.attention.tiles import part, turned
 from poot.codegen.gen.grid import each_group
 from poot.codegen.gen.index import Index
 from poot.codegen.gen.job import Job, open_job
+from poot.codegen.gen.lanes import part, turned
 from poot.codegen.gen.lowered import KernelCall, Lowered
 from poot.codegen.gen.memory import Memory
 from poot.codegen.gen.sinks import Sink, open_sinks
@@ -300,9 +300,7 @@ def _values(g: Group, start: Val, count: Val) -> None:
                 for v in pair:
                     width = min(lanes, g.parts.value_width - v * lanes)
                     c = ix.atom(k.lane(), width) + v * lanes
-                    values.append(
-                        part(k, width, lanes, lambda key=key, c=c: g.keys.value(key, c))
-                    )
+                    values.append(part(k, width, lanes, lambda key=key, c=c: g.keys.value(key, c)))
                 for i, mine in enumerate(sums):
                     weight = k.load("scores", (base + i) * g.block + j)
                     for total, value in zip(mine, values, strict=True):

@@ -64,7 +64,5 @@ def score(
         )
         plane = job.pull.value(mask, coords)
         is_added = name == "bias" or parts.mask_fill is None
-        value = (
-            value + plane if is_added else k.select(plane, value, k.lit(parts.mask_fill or 0.0))
-        )
+        value = value + plane if is_added else k.select(plane, value, k.lit(parts.mask_fill or 0.0))
     return value

@@ -10,13 +10,12 @@ to the epilogue, row by row. Sums are f32, in the order of the terms or in a few
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from poot.codegen.gen.grid import each_group
-from poot.codegen.gen.index import ZERO, Coords, Index
+from poot.codegen.gen.index import ZERO, Index
 from poot.codegen.gen.job import Job, open_job
+from poot.codegen.gen.lanes import part
 from poot.codegen.gen.lowered import KernelCall, Lowered
 from poot.codegen.gen.matmul.packed import bind_operands, needed
 from poot.codegen.gen.matmul.parts import (
@@ -24,75 +23,25 @@ from poot.codegen.gen.matmul.parts import (
     Segment,
     left_coords,
     products_of,
-    right_coords,
     row_number,
 )
 from poot.codegen.gen.matmul.store import product_sinks, side_calls, store_element
+from poot.codegen.gen.matmul.strip import (
+    Shape,
+    Work,
+    column_of,
+    right_place,
+    staged_place,
+    sum_place,
+    sum_strip,
+)
 from poot.codegen.gen.row_reduce import Team, fold_rows
-from poot.codegen.gen.sinks import Sink
 from poot.codegen.kir.build import Val
-from poot.ir.graph import Eqn, TensorType
+from poot.ir.graph import TensorType
 from poot.limits import DeviceLimits
-from poot.planner.panels import is_in_panels
 from poot.planner.request import Request
 
 Place = Callable[[Index], Index]
-# Sums of one strip that keep the multipliers busy: their latency times how many there are.
-_SUMS = 8
-# Terms an unrolled step takes where the right operand lies ready.
-_STAGED_RUN = 4
-
-
-@dataclass(frozen=True, slots=True)
-class Shape:
-    """The schedule's numbers, and the rows of all batches as one."""
-
-    rows: int
-    depth: int
-    lanes: int
-    panel: int
-    strip: int
-    run: int
-
-    @staticmethod
-    def of(request: Request, products: Products) -> Shape:
-        segment, get = products.segments[0], request.schedule.get
-        rows = segment.batches * segment.rows
-        return Shape(rows, segment.depth, get("lanes"), get("panel"), get("strip"), get("run"))
-
-    @property
-    def strips(self) -> int:
-        return -(-self.rows // self.strip)
-
-    @property
-    def vectors(self) -> int:
-        return self.panel // self.lanes
-
-    def panels(self, segment: Segment) -> int:
-        return -(-segment.cols // self.panel)
-
-
-@dataclass(slots=True)
-class Work:
-    """The main kernel in the making."""
-
-    job: Job
-    products: Products
-    shape: Shape
-    sinks: dict[int, Sink]
-    stages_left: bool
-    stages_right: bool
-
-    def row_coords(self, segment: Segment, row: Index, col: Index) -> Coords:
-        """An element's coordinates in the products' results, from its row among all batches."""
-        lead = self.job.indexer.split(row, (*segment.batch, segment.rows))
-        return (*lead, col)
-
-    def left_at(self, strip: Index, at: Index, row: int) -> Val:
-        """Term `at` of row `row` of a strip, the same in every lane."""
-        shape = self.shape
-        place = (strip * shape.depth + at) * shape.strip + row
-        return self.job.k.load("left", self.job.indexer.value(place))
 
 
 def lower_panels(request: Request, limits: DeviceLimits) -> Lowered:
@@ -105,15 +54,18 @@ def lower_panels(request: Request, limits: DeviceLimits) -> Lowered:
     if not stages_left:
         calls.append(_pack_call(request, limits, products, shape))
     job = open_job(request, limits, "panels", shape.lanes)
+    job.k.subgroup = shape.lanes
     roots = [p.ins[1] for s in products.segments for p in s.products]
     roots += [products.segments[0].products[0].ins[0]] if stages_left else []
     ends = [n for s in products.segments for n in s.outputs]
     bind_operands(job, needed(request, roots, ends, products))
     sinks = product_sinks(job, products)
-    work = Work(job, products, shape, sinks, stages_left, stages_right)
+    lane = job.indexer.atom(job.k.lane(), shape.lanes)
+    work = Work(job, products, shape, sinks, lane, stages_left, stages_right)
     most = max(len(s.products) for s in products.segments)
     if stages_left:
         job.k.shared("left", "f32", shape.depth * shape.strip)
+        job.k.shared("runs", "f32", shape.depth // shape.run * shape.strip)
     else:
         scratch = TensorType("f32", (shape.strips * shape.strip * shape.depth,))
         job.memory("left", scratch, "r", ("scratch", 0))
@@ -189,11 +141,31 @@ def _stage_rows(work: Work) -> None:
         row = job.indexer.atom(r, shape.rows)
         _left_row(work.job, work.products, row, shape, lambda at: at * shape.strip + row)
     k.barrier()
+    _sum_runs(work)
+    k.barrier()
 
 
-def _left_row(
-    job: Job, products: Products, row: Index, shape: Shape, place: Place
-) -> None:
+def _sum_runs(work: Work) -> None:
+    """The sums of each run's terms, which the minima of coded weights are times."""
+    shape, k, ix = work.shape, work.job.k, work.job.indexer
+    if not work.needs_runs:
+        return
+    runs, lane = shape.depth // shape.run, ix.atom(k.lane(), shape.lanes)
+    with k.for_(0, runs, name="q") as q:
+        for i in range(shape.strip):
+            base = ix.atom(q, runs) * shape.run
+            total: Val | None = None
+            for first in range(0, shape.run, shape.lanes):
+                own = ix.value((base + lane + first) * shape.strip + i)
+                value = part(k, min(shape.lanes, shape.run - first), shape.lanes,
+                             lambda own=own: k.load("left", own))  # fmt: skip
+                total = value if total is None else total + value
+            assert total is not None
+            whole = k.op("subgroup_reduce", total, kind="add", width=shape.lanes)
+            k.store("runs", ix.value(ix.atom(q, runs) * shape.strip + i), whole)
+
+
+def _left_row(job: Job, products: Products, row: Index, shape: Shape, place: Place) -> None:
     """One row of the left operand, its folds first, stored to `left` by all lanes."""
     k, ix, segment = job.k, job.indexer, products.segments[0]
     left = segment.products[0].ins[0]
@@ -240,25 +212,6 @@ def _pack_call(
     return job.call(rows)
 
 
-def _column(work: Work, segment: Segment, panel: Index, vector: int) -> Index:
-    """This lane's column of one vector of a panel."""
-    lane = work.job.indexer.atom(work.job.k.lane(), work.shape.lanes)
-    return panel * work.shape.panel + lane + vector * work.shape.lanes
-
-
-def _right_value(
-    work: Work, segment: Segment, product: Eqn, panel: Index, vector: int, at: Index
-) -> Val:
-    """A term of this lane's column, made where it lies."""
-    col = _column(work, segment, panel, vector)
-    request = work.job.request
-    is_filled = is_in_panels(request.body, product, request.layouts)
-    if segment.cols % work.shape.panel and not is_filled:
-        col = work.job.indexer.bounded(col, segment.cols)
-    own = (*(ZERO for _ in segment.batch), ZERO, col)
-    return work.job.pull.value(product.ins[1], right_coords(product, own, at))
-
-
 def _stage_panel(work: Work, segment: Segment, panel: Index) -> None:
     """The panel's terms, made once, in workgroup memory: [product, term, column]."""
     job, shape, k = work.job, work.shape, work.job.k
@@ -269,70 +222,20 @@ def _stage_panel(work: Work, segment: Segment, panel: Index) -> None:
             for u in range(shape.run):
                 at = block * shape.run + u
                 for v in range(shape.vectors):
-                    place = _staged(work, p, at, v)
-                    k.store("right", place, _right_value(work, segment, product, panel, v, at))
+                    place = staged_place(work, p, at, v)
+                    where = right_place(work, segment, product, panel, v, at)
+                    k.store("right", place, job.pull.value(product.ins[1], where))
     k.barrier()
-
-
-def _staged(work: Work, product: int, at: Index, vector: int) -> Val:
-    shape, ix = work.shape, work.job.indexer
-    lane = ix.atom(work.job.k.lane(), shape.lanes)
-    place = at * shape.panel + lane + (product * shape.depth * shape.panel + vector * shape.lanes)
-    return ix.value(place)
 
 
 def _strip(work: Work, segment: Segment, panel: Index, strip: Index) -> None:
     """One strip by one panel: sums, then the epilogue row by row."""
-    k, shape = work.job.k, work.shape
+    k = work.job.k
     for p, product in enumerate(segment.products):
-        _sums(work, segment, p, product, panel, strip)
+        sum_strip(work, segment, p, product, panel, strip)
     k.barrier()
     _epilogue(work, segment, panel, strip)
     k.barrier()
-
-
-def _sums(
-    work: Work, segment: Segment, p: int, product: Eqn, panel: Index, strip: Index
-) -> None:
-    job, shape, k, ix = work.job, work.shape, work.job.k, work.job.indexer
-    parts = 1
-    while parts < _STAGED_RUN and shape.run % (2 * parts) == 0 and parts * shape.strip * shape.vectors < _SUMS:
-        parts *= 2
-    sums = [
-        [[k.var(k.lit(0.0), name="s") for _ in range(shape.vectors)] for _ in range(shape.strip)]
-        for _ in range(parts)
-    ]
-    run = math.gcd(shape.run, _STAGED_RUN) if work.stages_right else shape.run
-    blocks = shape.depth // run
-    with k.for_(0, blocks, name="q") as q:
-        block = ix.atom(q, blocks)
-        for u in range(run):
-            at = block * run + u
-            if work.stages_right:
-                rights = [k.load("right", _staged(work, p, at, v)) for v in range(shape.vectors)]
-            else:
-                rights = [
-                    _right_value(work, segment, product, panel, v, at)
-                    for v in range(shape.vectors)
-                ]
-            for i in range(shape.strip):
-                left = work.left_at(strip, at, i)
-                for v, right in enumerate(rights):
-                    total = sums[u % parts][i][v]
-                    k.set(total, k.fma(left, right, total))
-    for i in range(shape.strip):
-        for v in range(shape.vectors):
-            total = k.copy(sums[0][i][v])
-            for more in sums[1:]:
-                total = total + k.copy(more[i][v])
-            k.store("sums", _sum_place(work, p, ZERO + i, v), total)
-
-
-def _sum_place(work: Work, product: int, row: Index, vector: int) -> Val:
-    shape, ix = work.shape, work.job.indexer
-    lane = ix.atom(work.job.k.lane(), shape.lanes)
-    start = product * shape.strip * shape.panel + vector * shape.lanes
-    return ix.value(row * shape.panel + lane + start)
 
 
 def _epilogue(work: Work, segment: Segment, panel: Index, strip: Index) -> None:
@@ -347,11 +250,10 @@ def _epilogue(work: Work, segment: Segment, panel: Index, strip: Index) -> None:
         row = ix.bounded(first + within, shape.rows) if shape.strips == 1 else first + within
         row = _row_below(work, row)
         for v in range(shape.vectors):
-            col = _column(work, segment, panel, v)
+            col = column_of(work, segment, panel, v)
             own = work.row_coords(segment, row, col)
             mine = [
-                k.load("sums", _sum_place(work, p, within, v))
-                for p in range(len(segment.products))
+                k.load("sums", sum_place(work, p, within, v)) for p in range(len(segment.products))
             ]
             with job.when(ix.below(col, segment.cols)):
                 store_element(job, segment, work.sinks, own, mine)
