@@ -94,7 +94,7 @@ def logits(
 
 
 @pytest.mark.slow
-@on(but="simulator webgpu-baseline")
+@on(but="simulator webgpu-baseline hip-fibers")
 def test_the_whole_model_agrees_with_the_oracle(target: str):
     got = logits(target, None, [64, 1, 1, 1, 1], "file")
     assert_within(got, reference(None), "logits")
@@ -106,7 +106,7 @@ def test_the_whole_model_agrees_with_the_oracle(target: str):
     [("f32", [16] * 4), ("file", [16, 1, 16, 1, 16, 16]), ("file", [1] * 40)],
     ids=["in chunks, f32", "in mixed chunks, in its codes", "token by token, in its codes"],
 )
-@on(but="simulator webgpu-baseline")
+@on(but="simulator webgpu-baseline hip-fibers")
 def test_the_first_layers_agree_in_chunks_and_token_by_token(
     target: str, dtype: str, cuts: list[int]
 ):
@@ -115,7 +115,7 @@ def test_the_first_layers_agree_in_chunks_and_token_by_token(
 
 
 @pytest.mark.slow
-@on(but="simulator")
+@on(but="simulator hip-fibers")
 def test_the_primitives_of_the_first_layers_agree_with_the_oracle(target: str):
     got = logits(target, 2, [16, 1], "file", passes=())
     assert_within(got, reference(2)[:17], "logits")

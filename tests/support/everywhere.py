@@ -24,7 +24,6 @@ from poot.oracle import Result
 from poot.passes.pipeline import PIPELINE, Pass
 from poot.session import Session
 from tests.support.gpu import clean, gpu, validate
-from tests.support.hip.fiber_device import FiberDevice
 from tests.support.sim_device import SimDevice
 
 # Devices that tests open in a way of their own.
@@ -34,8 +33,8 @@ OPEN: dict[str, Callable[[], Device]] = {
     "vulkan": lambda: gpu("vulkan"),
     "wgpu": lambda: gpu("wgpu"),
     "webgpu-baseline": lambda: gpu("webgpu-baseline"),
-    "hip-fibers-32": lambda: FiberDevice(32),
-    "hip-fibers-64": lambda: FiberDevice(64),
+    "hip-fibers-32": lambda: gpu("hip-fibers-32"),
+    "hip-fibers-64": lambda: gpu("hip-fibers-64"),
 }
 # Other backends, and the marks of what runs on each. One that the registry lacks has no tests.
 BACKEND_MARKS: dict[str, tuple[pytest.MarkDecorator, ...]] = {
@@ -50,9 +49,10 @@ GPU_LIKE = tuple(name for name in DEVICES if name not in SLOW)
 
 
 def on(*names: str, but: str = "") -> pytest.MarkDecorator:
-    """Runs the test on each of these targets, or on every device but those named in `but`."""
-    left_out = SLOW if but == "simulator" else tuple(but.split())
-    chosen = names or tuple(n for n in DEVICES if n not in left_out)
+    """Runs the test on each of these targets, or on every device but those named in `but`, where
+    "hip-fibers" names both widths and "simulator" every slow one."""
+    left_out = set(but.split()) | (set(SLOW) if "simulator" in but.split() else set())
+    chosen = names or tuple(n for n in DEVICES if not {n, n.rpartition("-")[0]} & left_out)
     rows = [
         pytest.param(n, marks=BACKEND_MARKS.get(n, ())) for n in chosen if n in (*DEVICES, "oracle")
     ]

@@ -16,11 +16,13 @@ from poot.codegen.kir.nodes import Kernel
 from poot.errors import BackendUnavailable
 from poot.ir.dtypes import DTYPES
 from poot.limits import profile
+from tests.support.hip.fiber_device import FiberDevice
 from tests.support.ptx_device import ptx_device
 
 GPUS = ("vulkan", "wgpu", "webgpu-baseline")
+FIBERS = ("hip-fibers-32", "hip-fibers-64")
 # Every device that runs launches; "ptx" is the PTX emitter's text run on numpy.
-DEVICES = (*GPUS, "cpu", "ptx", pytest.param("cuda", marks=pytest.mark.cuda))
+DEVICES = (*GPUS, "cpu", "ptx", *FIBERS, pytest.param("cuda", marks=pytest.mark.cuda))
 ALIGN = 256
 
 
@@ -28,6 +30,8 @@ ALIGN = 256
 def _opened(target: str) -> Device | str:
     """A device of the process, or why there is none. Vulkan's has the validation layer on."""
     try:
+        if target in FIBERS:
+            return FiberDevice(int(target[-2:]))
         if target == "cpu":
             return cpu.open_device(0)
         if target == "ptx":

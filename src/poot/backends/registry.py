@@ -38,6 +38,7 @@ class Found:
 # Backend -> its package. "auto" tries them in AUTO_ORDER, software GPUs after all others.
 BACKENDS: dict[str, str] = {
     "cuda": "poot.backends.cuda",
+    "hip": "poot.backends.hip",
     "cpu": "poot.backends.cpu",
     "vulkan": "poot.backends.vulkan",
     "wgpu": "poot.backends.wgpu",

@@ -1,5 +1,5 @@
-"""Real AMD code objects from HIP texts, by the clang and lld of PyPI's ziglang, and what they say of
-their kernels."""
+"""Real AMD code objects from HIP texts, by the clang and lld of PyPI's ziglang, and what they say
+of their kernels."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Argument:
 
 @dataclass(frozen=True, slots=True)
 class KernelFacts:
-    """What a code object says of a kernel. Sizes in bytes; `spills` are registers kept in memory."""
+    """What a code object says of a kernel. Sizes in bytes; `spills` counts registers in memory."""
 
     name: str
     args: tuple[Argument, ...]
@@ -126,7 +126,7 @@ def _facts(row: dict[str, object]) -> KernelFacts:
 
 
 def _note(binary: bytes) -> bytes:
-    """The description of the metadata note of an ELF file (System V ABI: section and note headers)."""
+    """What the metadata note of an ELF file holds (System V ABI: section and note headers)."""
     assert binary[:4] == b"\x7fELF"
     (start,) = struct.unpack_from("<Q", binary, 40)
     size, count = struct.unpack_from("<HH", binary, 58)

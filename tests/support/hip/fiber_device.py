@@ -74,23 +74,23 @@ class Ready:
 
 
 @functools.cache
-def _made() -> dict[str, Ready]:
+def _made() -> dict[bytes, Ready]:
     """Kernels compiled in this process, by their text."""
     return {}
 
 
 def ready(codes: Sequence[Code]) -> list[Ready]:
     """The kernels as functions; what isn't compiled yet is compiled as one library."""
-    made, fresh = _made(), dict[str, Code]()
+    made, fresh = _made(), dict[bytes, Code]()
     for code in codes:
-        if code.text not in made:
-            fresh.setdefault(code.text, code)
+        if code.binary not in made:
+            fresh.setdefault(code.binary, code)
     if fresh:
         _runner()
         library = ctypes.CDLL(str(gxx.kernels(list(fresh.values()))))
         for n, code in enumerate(fresh.values()):
-            made[code.text] = _found(library, n, code)
-    return [replace(made[code.text], code=code) for code in codes]  # sizes aren't in the text
+            made[code.binary] = _found(library, n, code)
+    return [replace(made[code.binary], code=code) for code in codes]  # sizes aren't in the text
 
 
 def _found(library: ctypes.CDLL, n: int, code: Code) -> Ready:
@@ -370,4 +370,3 @@ class FiberDevice:
 
     def close(self) -> None:
         return None
-

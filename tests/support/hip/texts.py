@@ -23,7 +23,7 @@ def joined(codes: Sequence[Code], header: str = "<hip/hip_runtime.h>") -> str:
             f"#define {name} {own_name(n)}",
             f"namespace poot_text_{n} {{",
             f'#line 1 "{code.name}.hip"',
-            code.text,
+            code.binary.decode(),
             "}",
             f"#undef {name}",
             "#undef POOT_SHARED",

@@ -8,10 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from poot.codegen.hip.body import Body
-from poot.codegen.kir.nodes import For, If, Operand, Reg, Roles, Stmt, While
+from poot.codegen.kir.nodes import For, If, Lit, Operand, Reg, Roles, Stmt, While
 from poot.errors import DtypeLowering
 
 Emit = Callable[[Body, tuple[Stmt, ...]], None]
+# A loop of known length that says nothing of unrolling is left to the compiler up to this many
+# trips; it unrolls longer ones whole, into more registers than a lane has (seen on gfx1100).
+_LONG = 8
+_LONG_UNROLL = 4
 
 
 def emit_if(b: Body, stmt: If, emit: Emit) -> None:
@@ -30,12 +34,21 @@ def _bound(b: Body, operand: Operand, name: str) -> str:
     return b.one(operand)
 
 
+def _is_long(stmt: For) -> bool:
+    bounds = (stmt.start, stmt.stop, stmt.step)
+    if not all(isinstance(x, Lit) for x in bounds):
+        return False
+    start, stop, step = (int(x.value) for x in bounds if isinstance(x, Lit))
+    return (stop - start) // step > _LONG
+
+
 def emit_for(b: Body, stmt: For, emit: Emit) -> None:
     name = b.register(stmt.var)
     stop = _bound(b, stmt.stop, b.names.of("loop", f"{name}_stop"))
     step = _bound(b, stmt.step, b.names.of("loop", f"{name}_step"))
-    if stmt.unroll is not None:
-        b.line(f"#pragma unroll {stmt.unroll or ''}".rstrip())
+    unroll = _LONG_UNROLL if stmt.unroll is None and _is_long(stmt) else stmt.unroll
+    if unroll is not None:
+        b.line(f"#pragma unroll {unroll or ''}".rstrip())
     counter = b.names.of("loop", f"{name}_at") if b.is_declared(stmt.var) else name
     move = f"++{counter}" if step == "1" else f"{counter} += {step}"
     with b.block(f"for (int {counter} = {b.one(stmt.start)}; {counter} < {stop}; {move})"):

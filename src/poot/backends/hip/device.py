@@ -1,0 +1,372 @@
+"""A HIP device as `backends.base.Device`: buffers, compiled kernels, launch lists as graphs."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from poot.backends.base import Buffer, Code, Launch
+from poot.backends.hip.compiler import compile_text
+from poot.backends.hip.driver import HipApi
+from poot.backends.hip.properties import Facts
+from poot.backends.launches import check_launch, padded
+from poot.cache import DiskCache
+from poot.codegen.emitters import emit
+from poot.codegen.hip.names import symbol
+from poot.codegen.kir.nodes import Kernel
+from poot.errors import BackendError, BindingLimit, DeviceLost, LaunchError, OutOfDeviceMemory
+from poot.limits import DeviceLimits
+
+Argument = ctypes.c_void_p | ctypes.c_int32 | ctypes.c_uint32 | ctypes.c_float
+_IMMEDIATES: dict[str, Callable[[int | float], Argument]] = {
+    "i32": lambda value: ctypes.c_int32(int(value)),
+    "u32": lambda value: ctypes.c_uint32(int(value)),
+    "f32": ctypes.c_float,
+}
+
+
+class Line:
+    """One device's stream, used by one thread at a time. What is dropped while another works is
+    given back by the next who enters; a lost device has nothing to give back."""
+
+    def __init__(self, api: HipApi) -> None:
+        self.api = api
+        self._lock = threading.RLock()
+        self._dropped: deque[Callable[[], None]] = deque()
+
+    @contextmanager
+    def held(self) -> Generator[HipApi]:
+        with self._lock:
+            self.api.enter()
+            while self._dropped:
+                with suppress(DeviceLost):
+                    self._dropped.popleft()()
+            yield self.api
+
+    def drop(self, give_back: Callable[[], None]) -> None:
+        """May be called by the garbage collector, in the middle of anything."""
+        self._dropped.append(give_back)
+
+
+class HipBuffer:
+    """Device memory, freed with its last reference or by `Device.free`, whichever is first."""
+
+    def __init__(self, line: Line, address: int, nbytes: int, label: str) -> None:
+        self.address = address
+        self.label = label
+        self._nbytes = nbytes
+        self._release = weakref.finalize(self, line.drop, lambda: line.api.free(address))
+
+    @property
+    def nbytes(self) -> int:
+        return self._nbytes
+
+    @property
+    def is_freed(self) -> bool:
+        return not self._release.alive
+
+    def free(self) -> None:
+        self._release()
+
+
+class Loaded:
+    """Kernels made ready, in the order of their codes. Modules go with the last reference."""
+
+    def __init__(
+        self,
+        line: Line,
+        kernels: tuple[Kernel, ...],
+        modules: list[object],
+        functions: list[object],
+    ) -> None:
+        self.kernels = kernels
+        self.functions = tuple(functions)
+        for module in modules:
+            weakref.finalize(self, line.drop, _unloader(line, module))
+
+
+def _unloader(line: Line, module: object) -> Callable[[], None]:
+    def unload() -> None:
+        line.api.wait("the last launches")
+        line.api.unload(module)
+
+    return unload
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """A launch with its arguments: an address a buffer, then the immediates."""
+
+    function: object
+    grid: tuple[int, int, int]
+    lanes: int
+    args: tuple[Argument, ...]
+    what: str
+
+
+class HipExecutable:
+    """A launch list over fixed buffers, captured as a graph; running it is one call."""
+
+    def __init__(
+        self, line: Line, calls: Sequence[_Call], loaded: Loaded, buffers: Sequence[HipBuffer],
+        names: str,
+    ) -> None:  # fmt: skip
+        self._line = line
+        self._calls = tuple(calls)
+        self._loaded = loaded
+        self._buffers = tuple(buffers)
+        self._names = names
+        self._ready = self._capture()
+
+    def _capture(self) -> object | None:
+        """The launches as a replayable graph; None where there is nothing to launch."""
+        if not self._calls:
+            return None
+        with self._line.held() as api:
+            api.begin_capture()
+            try:
+                self._launch(api)
+            finally:
+                graph = api.end_capture()
+            try:
+                ready = api.instantiate(graph)
+            finally:
+                api.drop_graph(graph)
+        line = self._line
+
+        def drop() -> None:
+            line.api.wait("the last replay")
+            line.api.drop_replay(ready)
+
+        weakref.finalize(self, line.drop, drop)
+        return ready
+
+    def _launch(self, api: HipApi) -> None:
+        for call in self._calls:
+            api.launch(call.function, call.grid, call.lanes, call.args, call.what)
+
+    def _check(self) -> None:
+        for buffer in self._buffers:
+            if buffer.is_freed:
+                raise LaunchError(f"buffer {buffer.label} of {self._names} has been freed")
+
+    def run(self) -> None:
+        """Puts the replay on the device's stream; the next copy_out waits for it."""
+        self._check()
+        if self._ready is not None:
+            with self._line.held() as api:
+                api.replay(self._ready, self._names)
+
+    def timed(self) -> list[float]:
+        """Runs once, launch by launch, an event before and after each."""
+        self._check()
+        with self._line.held() as api:
+            marks = [api.event() for _ in range(len(self._calls) + 1)]
+            try:
+                api.mark(marks[0])
+                for call, mark in zip(self._calls, marks[1:], strict=True):
+                    api.launch(call.function, call.grid, call.lanes, call.args, call.what)
+                    api.mark(mark)
+                api.wait(self._names)
+                return [api.between(a, b) for a, b in pairwise(marks)]
+            finally:
+                for mark in marks:
+                    api.drop_event(mark)
+
+    @property
+    def is_replay(self) -> bool:
+        return True
+
+
+class HipDevice:
+    """One opening of a device, with a stream of its own. Methods may be called from any thread.
+    `close` frees what this opening allocated."""
+
+    def __init__(self, api: HipApi, facts: Facts, cache: DiskCache | None) -> None:
+        self._line = Line(api)
+        self._facts = facts
+        self._cache = cache
+        self._buffers: weakref.WeakSet[HipBuffer] = weakref.WeakSet()
+        self._is_open = True
+
+    @property
+    def limits(self) -> DeviceLimits:
+        return self._facts.limits
+
+    @property
+    def description(self) -> str:
+        return self._facts.description
+
+    def _need_open(self) -> None:
+        if not self._is_open:
+            raise BackendError(f"{self.limits.name} was closed; open the device again")
+
+    # Memory
+
+    def allocate(self, nbytes: int, label: str) -> HipBuffer:
+        """Zero-filled. Raises OutOfDeviceMemory (asked, free) or BindingLimit."""
+        self._need_open()
+        limits = self.limits
+        if limits.buffer_nbytes < nbytes <= limits.memory_nbytes:
+            raise BindingLimit(
+                f"{label} asks {nbytes} bytes in one buffer: {limits.name} allows "
+                f"{limits.buffer_nbytes}"
+            )
+        with self._line.held() as api:
+            if nbytes > limits.memory_nbytes:
+                raise OutOfDeviceMemory(
+                    f"{label} asks {nbytes} bytes: {limits.name} has {limits.memory_nbytes}, "
+                    f"{api.free_nbytes()} of them free"
+                )
+            try:
+                address = api.allocate(padded(nbytes))
+            except OutOfDeviceMemory as e:
+                raise OutOfDeviceMemory(
+                    f"{label} asks {nbytes} bytes: {limits.name} has {api.free_nbytes()} free"
+                ) from e
+            buffer = HipBuffer(self._line, address, nbytes, label)
+            api.zero(address, padded(nbytes))
+        self._buffers.add(buffer)
+        return buffer
+
+    def free(self, buffer: Buffer) -> None:
+        if isinstance(buffer, HipBuffer):
+            buffer.free()
+            with suppress(DeviceLost), self._line.held():
+                return
+
+    def copy_in(self, buffer: Buffer, offset: int, data: np.ndarray) -> None:
+        raw = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
+        own = self._range(buffer, offset, raw.size)
+        if raw.size:
+            with self._line.held() as api:
+                api.copy_in(own.address + offset, raw)
+
+    def copy_out(self, buffer: Buffer, offset: int, nbytes: int) -> np.ndarray:
+        own = self._range(buffer, offset, nbytes)
+        out = np.empty(nbytes, np.uint8)
+        if nbytes:
+            with self._line.held() as api:
+                api.copy_out(out, own.address + offset)
+        return out
+
+    def copy(
+        self, source: Buffer, source_offset: int, target: Buffer, target_offset: int, nbytes: int
+    ) -> None:
+        one = self._range(source, source_offset, nbytes)
+        other = self._range(target, target_offset, nbytes)
+        if nbytes:
+            with self._line.held() as api:
+                api.copy(other.address + target_offset, one.address + source_offset, nbytes)
+
+    def _own(self, buffer: Buffer) -> HipBuffer:
+        if not isinstance(buffer, HipBuffer) or buffer.is_freed:
+            raise BackendError(f"needs a live buffer of {self.limits.name}: {buffer}")
+        return buffer
+
+    def _range(self, buffer: Buffer, offset: int, nbytes: int) -> HipBuffer:
+        self._need_open()
+        own = self._own(buffer)
+        if offset % 4 or nbytes % 4 or offset < 0 or offset + nbytes > padded(own.nbytes):
+            raise BackendError(
+                f"a copy needs whole words inside {own.label} of {own.nbytes} bytes: "
+                f"[{offset}, {offset + nbytes})"
+            )
+        return own
+
+    # Kernels
+
+    def emit(self, kernel: Kernel) -> Code:
+        return emit(kernel, self.limits)
+
+    def load(self, codes: Sequence[Code]) -> Loaded:
+        """Compiled and loaded. Raises LaunchError naming the kernel that the compiler or the
+        runtime refused."""
+        self._need_open()
+        images = [self._image(code) for code in codes]
+        modules: list[object] = []
+        functions: list[object] = []
+        with self._line.held() as api:
+            try:
+                for code, image in zip(codes, images, strict=True):
+                    modules.append(_named(code, lambda image=image: api.load(image)))
+                    module = modules[-1]
+                    functions.append(
+                        _named(code, lambda m=module, c=code: api.function(m, symbol(c.name)))
+                    )
+            except BackendError:
+                for module in modules:
+                    api.unload(module)
+                raise
+        return Loaded(self._line, tuple(c.kernel for c in codes), modules, functions)
+
+    def _image(self, code: Code) -> bytes:
+        if code.target != "hip":
+            raise LaunchError(
+                f"kernel {code.name} is for {code.target}: {self.limits.name} takes hip"
+            )
+        if code.kernel.subgroup not in (None, self.limits.subgroup):
+            raise LaunchError(
+                f"kernel {code.name} is written for subgroups of {code.kernel.subgroup}: "
+                f"{self.limits.name} has {self.limits.subgroup}"
+            )
+        text = code.binary.decode(errors="replace")
+        return compile_text(text, code.name, self._facts.arch, self._cache)
+
+    def prepare(
+        self, loaded: object, launches: Sequence[Launch], buffers: dict[str, Buffer]
+    ) -> HipExecutable:
+        """Captures the list as a graph. Raises LaunchError, GridLimit or BindingLimit, naming the
+        kernel."""
+        self._need_open()
+        assert isinstance(loaded, Loaded), "what this backend's load returned"
+        own = {name: self._own(buffer) for name, buffer in buffers.items()}
+        sizes = {name: buffer.nbytes for name, buffer in own.items()}
+        calls: list[_Call] = []
+        for launch in launches:
+            kernel = loaded.kernels[launch.kernel]
+            check_launch(launch, kernel, sizes, self.limits)
+            if all(launch.grid):  # HIP refuses an empty grid, which has nothing to do
+                function = loaded.functions[launch.kernel]
+                args = _arguments(launch, kernel, own)
+                what = f"kernel {kernel.name}"
+                calls.append(_Call(function, launch.grid, kernel.threads, args, what))
+        used = sorted({ref.space for launch in launches for ref in launch.buffers})
+        names = _names([loaded.kernels[launch.kernel].name for launch in launches])
+        return HipExecutable(self._line, calls, loaded, [own[n] for n in used], names)
+
+    def close(self) -> None:
+        """Frees this opening's buffers. Kernels and graphs go with their last reference."""
+        self._is_open = False
+        for buffer in list(self._buffers):
+            buffer.free()
+        with suppress(DeviceLost), self._line.held():
+            return
+
+
+def _named(code: Code, do: Callable[[], object]) -> object:
+    """What a call of the runtime gives; its refusal with the kernel's name."""
+    try:
+        return do()
+    except BackendError as e:
+        raise LaunchError(f"kernel {code.name}: {e.message}") from e
+
+
+def _arguments(launch: Launch, kernel: Kernel, own: dict[str, HipBuffer]) -> tuple[Argument, ...]:
+    pointers = [ctypes.c_void_p(own[r.space].address + r.offset) for r in launch.buffers]
+    pairs = zip(kernel.imms, launch.imms, strict=True)
+    return (*pointers, *(_IMMEDIATES[imm.dtype](value) for imm, value in pairs))
+
+
+def _names(kernels: list[str]) -> str:
+    """The launch list for a message: the first names and how many more."""
+    more = f" and {len(kernels) - 3} more" if len(kernels) > 3 else ""
+    return f"launches of {', '.join(kernels[:3])}{more}"
