@@ -11,7 +11,7 @@ from typing import Any
 from poot.backends.launches import refuse_more
 from poot.backends.wgpu.loader import MISSING, wgpu
 from poot.errors import BackendUnavailable
-from poot.limits import DeviceLimits
+from poot.limits import LLVMPIPE_TRIPS, DeviceLimits
 
 NATIVE = ("Vulkan", "Metal", "D3D12")
 NO_ADAPTER = (
@@ -117,6 +117,7 @@ def _limits(
         has_f16_storage="shader-f16" in features,
         has_i64="shader-int64" in features,
         is_software=is_software,
+        loop_trips=LLVMPIPE_TRIPS if "llvmpipe" in info["device"] else 0,
     )
 
 
@@ -178,7 +179,11 @@ def _request(adapter: Adapter, limits: DeviceLimits) -> Gpu:
     stamps = "timestamp-query" in features
     step = _timestamp_us(device) if stamps else 0.0
     align = device.limits["min-storage-buffer-offset-alignment"]
-    given = replace(limits, offset_align=max(limits.offset_align, align))
+    given = replace(
+        limits,
+        offset_align=max(limits.offset_align, align),
+        loop_trips=adapter.limits.loop_trips,
+    )
     return Gpu(device, given, adapter.description, stamps, step, threading.RLock())
 
 
