@@ -16,7 +16,7 @@ from poot.codegen.kir.parse import parse
 from poot.codegen.kir.sim.run import walk
 from poot.codegen.kir.text import show
 from poot.codegen.kir.verify import verify
-from poot.errors import AttentionLds, VerifyError
+from poot.errors import AttentionLds, CapabilityError, VerifyError
 from poot.ir.dtypes import DTYPES
 from poot.ir.graph import Graph
 from poot.limits import DeviceLimits, profile
@@ -136,9 +136,10 @@ def test_case_120_a_barrier_that_lanes_part_before_is_refused():
         verify(kernel)
 
 
+@pytest.mark.parametrize("keys, width", [(131072, 64), (4096, 512)])
 @on("vulkan", "wgpu", "cpu", "cuda")
-def test_case_126_no_launch_over_131072_keys_lasts_a_second(target: str):
-    keys, width = 131072, 64
+def test_case_126_no_launch_over_many_keys_lasts_a_second(target: str, keys: int, width: int):
+    """Nor does a driver that counts the trips of a lane's loops end them too early."""
     rng = np.random.default_rng(0)
     k = rng.standard_normal((1, 1, keys, width)).astype(np.float32)
     q = rng.standard_normal((1, 2, 1, width)).astype(np.float32)
@@ -152,6 +153,16 @@ def test_case_126_no_launch_over_131072_keys_lasts_a_second(target: str):
     longest = [min(us for *_, us in launch) for launch in zip(*times, strict=True)]
     assert not any(us > 1e6 for us in longest)
     assert_within(got, reference(q, k, k, width**-0.5)[0].astype(np.float32), "attention")
+
+
+def test_case_126_what_a_driver_would_cut_short_is_refused_or_shared_out():
+    long = poot.weight((1, 1, 131072, 64))
+    prefill = poot.trace(causal, (poot.weight((1, 1, 2, 64)), long, long))
+    with pytest.raises(CapabilityError, match="lavapipe ends them after 65535"):
+        compile(prefill, target="lavapipe", cache=False)
+    columns = poot.trace(lambda x: ops.sum(x, 0), (poot.weight((70000, 256)),))
+    (step,) = compile(columns, target="lavapipe", cache=False).plan.entries[0].steps
+    assert step.request.schedule.get("lanes") > 1
 
 
 @on()

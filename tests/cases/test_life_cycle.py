@@ -89,7 +89,7 @@ def test_case_131_eight_threads_step_sessions_of_one_program(target: str):
     results: list[np.ndarray] = [np.zeros(0)] * 8
 
     def work(n: int) -> None:
-        given = {name: x * (1 + n) for name, x in feed.items()}
+        given = {name: x + np.float32(n / 16) for name, x in feed.items()}
         want = run(graph, given).outputs[0]
         session = program.bind(given)
         for _ in range(steps):
@@ -100,7 +100,7 @@ def test_case_131_eight_threads_step_sessions_of_one_program(target: str):
     in_threads(8, work)
     # A result outlives the thread that made it.
     for n, got in enumerate(results):
-        given = {name: x * (1 + n) for name, x in feed.items()}
+        given = {name: x + np.float32(n / 16) for name, x in feed.items()}
         assert_within(got, run(graph, given).outputs[0], "matmul")
 
 
@@ -179,12 +179,12 @@ def test_case_132_a_closed_session_gives_back_every_byte():
 
 
 def seconds(graph: Graph) -> float:
-    """Processor time of a compile without a device, the least of three."""
+    """This thread's processor time of a compile without a device, the least of three."""
     found: list[float] = []
     for _ in range(3):
-        start = time.process_time()
+        start = time.thread_time()
         compile(graph, target="lavapipe", cache=False)
-        found.append(time.process_time() - start)
+        found.append(time.thread_time() - start)
     return min(found)
 
 
@@ -218,7 +218,8 @@ def test_case_133_compile_time_grows_with_the_layers_and_no_faster():
 def test_case_133_a_chain_of_20000_steps_compiles_without_recursion():
     short, long = elementwise(1000), elementwise(10000)  # two eqns a step
     few = seconds(short)
-    start = time.process_time()
+    start = time.thread_time()
     program = compile(long, target="lavapipe", cache=False)
-    assert time.process_time() - start < 15 * few
+    # Ten times as many steps: a quadratic pass would take a hundred times as long.
+    assert time.thread_time() - start < 30 * few
     assert len(program.codes) < 20
