@@ -27,7 +27,7 @@ Compiler = Callable[[str, str, tuple[str, ...]], bytes]
 _CALLBACK = ctypes.CFUNCTYPE(ctypes.c_bool, ctypes.c_void_p, *[ctypes.c_char_p] * 3)
 
 
-def properties(wave: int) -> bytes:
+def properties(wave: int, shared_nbytes: int | None = None) -> bytes:
     """The bytes of hipDeviceProp_t for the card with such waves, in the bindings' own layout."""
     view = hip.hipDeviceProp_t.allocate(1)
     raw = (ctypes.c_char * view.c_sizeof()).from_address(int(view))
@@ -35,7 +35,7 @@ def properties(wave: int) -> bytes:
     view.warpSize = wave
     view.maxThreadsPerBlock = limits.threads
     view.multiProcessorCount = limits.compute_units
-    view.sharedMemPerBlock = limits.workgroup_nbytes
+    view.sharedMemPerBlock = shared_nbytes or limits.workgroup_nbytes
     view.totalGlobalMem = 8 << 30
     for axis, most in enumerate((2147483647, 65535, 65535)):
         _place(raw, lambda: list(view.maxGridSize)[axis], most.to_bytes(4, "little"))  # noqa: B023
@@ -115,14 +115,23 @@ def _library(source: str, soname: str) -> ctypes.CDLL:
     return ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
 
 
-def load(wave: int, compiler: Compiler = by_fibers) -> StandIn:
-    """Loads the stand-ins under ROCm's own names, before the bindings look for them."""
+def load(
+    wave: int,
+    compiler: Compiler = by_fibers,
+    *,
+    is_cuda: bool = False,
+    shared_nbytes: int | None = None,
+) -> StandIn:
+    """Loads the stand-ins under ROCm's own names, before the bindings look for them. With `is_cuda`
+    every call goes on to an NVIDIA driver, and `compiler` makes cubins."""
     ctypes.CDLL(str(gxx.runner()), mode=ctypes.RTLD_GLOBAL)
     runtime = _library("stand_in.cpp", "libamdhip64.so")
     rtc = _library("stand_in_rtc.cpp", "libhiprtc.so")
     runtime.poot_stand_in_log.restype = ctypes.c_void_p
     runtime.poot_stand_in_used.restype = ctypes.c_size_t
-    raw = properties(wave)
+    if is_cuda:
+        runtime.poot_stand_in_use_cuda()
+    raw = properties(wave, shared_nbytes)
     most = ctypes.c_size_t(8 << 30)
     runtime.poot_stand_in_properties(raw, ctypes.c_size_t(len(raw)), wave, most)
 
