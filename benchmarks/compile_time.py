@@ -91,9 +91,7 @@ def main() -> int:
     options = parser.parse_args()
     file = read_gguf(options.model or smollm2_path())
     rows = [measured(file, n, options.target, options.runs) for n in LAYERS]
-    print(
-        f"{'layers':>6} {'trace':>7} {'passes':>7} {'plan':>7} {'kernels':>8} {'total':>7} {'busy':>7}"
-    )
+    print(f"{'layers':>6}" + "".join(f" {name:>7}" for name in NAMES))
     for r in rows:
         numbers = "".join(f" {getattr(r, n):7.3f}" for n in NAMES)
         print(f"{r.layers:>6}{numbers} s  {r.distinct_kernels} kernels, {r.steps} steps")
