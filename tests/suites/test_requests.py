@@ -22,7 +22,9 @@ def given(case: Case, request: object) -> list[np.ndarray]:
     if case.name == "attention-live":
         ins[3] = np.array([1, 37], np.int32)
     if case.name == "attention-paged":
-        ins[3] = np.random.default_rng(0).permutation(50)[:37].astype(np.int32) + np.zeros((2, 1), np.int32)
+        ins[3] = np.random.default_rng(0).permutation(50)[:37].astype(np.int32) + np.zeros(
+            (2, 1), np.int32
+        )
     return ins
 
 
