@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from poot.backends.base import Device
 from poot.backends.registry import auto_target, open_device
+from poot.binding import bind_weights
 from poot.cache import DiskCache
 from poot.codegen.code import Code
 from poot.codegen.emitters import emit
@@ -20,7 +21,17 @@ from poot.errors import BackendUnavailable, FormatError
 from poot.ir.graph import Graph
 from poot.knobs import knobs
 from poot.limits import PROFILES, DeviceLimits
-from poot.passes.pipeline import PIPELINE, Pass, PassReport, run_pipeline
+from poot.oracle_runner import OracleRunner
+from poot.passes.pipeline import (
+    FEED_PASSES,
+    PIPELINE,
+    RECORDS,
+    Pass,
+    PassReport,
+    run_pipeline,
+    with_records,
+)
+from poot.planner.feed import feed_of
 from poot.planner.key import GENERATOR_VERSION
 from poot.planner.make import make_plan
 from poot.planner.request import Request
@@ -28,8 +39,8 @@ from poot.planner.schedules import choose
 from poot.planner.steps import choose_nothing
 from poot.program import Compiled, CompiledEntry
 from poot.report import explain, stage_text
-from poot.runner import DeviceRunner, OracleRunner, upload_shared
-from poot.session import Session, bind_weights
+from poot.runner import DeviceRunner, upload_shared
+from poot.session import Session
 
 LOG = logging.getLogger("poot")
 Progress = Callable[[str, int, int], None]
@@ -48,11 +59,13 @@ class Target:
     device: Device | None
 
 
-def resolve_target(target: str | DeviceLimits) -> Target:
-    """A device by name ("vulkan", "wgpu:1", "auto"), a limits profile by name, or limits as they
-    are."""
+def resolve_target(target: str | DeviceLimits | Device) -> Target:
+    """A device by name ("vulkan", "wgpu:1", "auto"), a limits profile by name, limits as they are,
+    or a device that the caller opened (on a stream of its own, say)."""
     if isinstance(target, DeviceLimits):
         return Target(target.name, target, None)
+    if not isinstance(target, str):
+        return Target(target.limits.name, target.limits, target)
     if target in PROFILES:
         return Target(target, PROFILES[target], None)
     name = target
@@ -109,7 +122,11 @@ class Program(Compiled):
     __slots__ = ()
 
     def bind(
-        self, weights: Mapping[str, object] | None = None, *, allow_nonfinite: bool = False
+        self,
+        weights: Mapping[str, object] | None = None,
+        *,
+        allow_nonfinite: bool = False,
+        device_outputs: bool = False,
     ) -> Session:
         """A session: device memory with the weights in it, State at zero.
 
@@ -117,13 +134,14 @@ class Program(Compiled):
         missing, unknown,
         ill-typed or (unless allowed) non-finite one, and BackendUnavailable where the program was
         compiled from a
-        profile. What was bound is copied: changing an array later changes nothing."""
+        profile. What was bound is copied: changing an array later changes nothing. With
+        `device_outputs` every step leaves its outputs on the device that doesn't say otherwise."""
         graphs = {
             name: e.source if self._is_oracle else e.final for name, e in self.entries.items()
         }
         arrays = bind_weights(graphs, weights or {}, allow_nonfinite)
         if self._is_oracle:
-            return Session(self, OracleRunner(graphs, arrays), graphs)
+            return Session(self, OracleRunner(graphs, arrays), graphs, device_outputs)
         if self.device is None:
             raise BackendUnavailable(
                 f"this program was compiled for the profile {self.target!r}, without a device; "
@@ -131,7 +149,8 @@ class Program(Compiled):
             )
         loaded = self.device.load(self.codes)
         shared = upload_shared(self, self.device, graphs, arrays)
-        return Session(self, DeviceRunner(self, self.device, loaded, shared, graphs), graphs)
+        runner = DeviceRunner(self, self.device, loaded, shared)
+        return Session(self, runner, graphs, device_outputs)
 
     @property
     def _is_oracle(self) -> bool:
@@ -148,9 +167,19 @@ class Program(Compiled):
         return stage_text(self, stage, entry)
 
 
+def _feeds(graphs: Mapping[str, Graph], limits: DeviceLimits) -> dict[str, Graph]:
+    """What checks the slots that come from the device, by entry point, in regions."""
+    feeds: dict[str, Graph] = {}
+    for name, graph in graphs.items():
+        feed = feed_of(graph)
+        if feed is not None:
+            feeds[name] = run_pipeline(feed, limits, FEED_PASSES)[0]
+    return feeds
+
+
 def compile(
     graphs: Graph | Mapping[str, Graph],
-    target: str | DeviceLimits = "auto",
+    target: str | DeviceLimits | Device = "auto",
     *,
     passes: tuple[Pass, ...] = PIPELINE,
     assume_hidden: bool = False,
@@ -171,10 +200,11 @@ def compile(
     finals: dict[str, Graph] = {}
     reports: dict[str, tuple[PassReport, ...]] = {}
     is_oracle = where.limits.target == "oracle"
+    wanted = (RECORDS,) if is_oracle else with_records(passes)
     for n, (name, graph) in enumerate(named.items()):
         progress("passes", n, len(named))
         finals[name], reports[name] = run_pipeline(
-            graph, where.limits, () if is_oracle else passes, assume_hidden=assume_hidden
+            graph, where.limits, wanted, assume_hidden=assume_hidden
         )
     seconds["passes"] = time.perf_counter() - clock
     clock = time.perf_counter()
@@ -183,13 +213,14 @@ def compile(
         finals,
         choose_nothing if is_oracle else choose,
         where.limits,
+        feeds={} if is_oracle else _feeds(finals, where.limits),
         memory_budget=memory_budget,
         options=options,
     )
     seconds["plan"] = time.perf_counter() - clock
     clock = time.perf_counter()
     requests = (
-        [] if is_oracle else list(dict.fromkeys(s.request for e in plan.entries for s in e.steps))
+        [] if is_oracle else list(dict.fromkeys(s.request for e in plan.lists for s in e.steps))
     )
     disk = DiskCache(knobs().cache_dir) if cache else None
     lowered, keys, codes = _lower_all(requests, where.limits, disk, progress)

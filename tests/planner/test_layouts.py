@@ -1,6 +1,7 @@
 """Packings of weights."""
 
 import numpy as np
+import pytest
 
 from poot.ir.graph import TensorType
 from poot.planner.layouts import PACKINGS, pack, packed_nbytes
@@ -16,3 +17,19 @@ def test_row_major_is_the_array_itself():
 def test_packed_bytes_are_whole_words():
     assert packed_nbytes(TensorType("f16", (3,)), Layout()) == 8
     assert "row_major" in PACKINGS
+
+
+@pytest.mark.parametrize("shape", [(3, 1), (2, 3, 5), (3, 8), (0, 5), (5, 0), (2, 17)])
+@pytest.mark.parametrize("axis", [0, -1])
+def test_panels_hold_each_element_once_and_zeros_behind(shape: tuple[int, ...], axis: int):
+    """Also where an axis is shorter than a panel, or another has no extent."""
+    axis %= len(shape)
+    x = np.arange(1, 1 + np.prod(shape), dtype=np.float32).reshape(shape)
+    packed = pack(x, Layout("panels", (axis, 8)))
+    extent = shape[axis]
+    others = int(np.prod(np.delete(shape, axis)))
+    assert packed.shape == (-(-extent // 8), others, 8)
+    rows = np.moveaxis(x, axis, -1).reshape(packed.shape[1], extent)
+    flat = packed.transpose(1, 0, 2).reshape(packed.shape[1], packed.shape[0] * 8)
+    np.testing.assert_array_equal(flat[:, :extent], rows)
+    assert not flat[:, extent:].any()

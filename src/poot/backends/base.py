@@ -5,12 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
 from poot.codegen.code import Code
 from poot.codegen.kir.nodes import Kernel
+from poot.ir.graph import TensorType
 from poot.limits import DeviceLimits
 
 
@@ -37,7 +38,8 @@ class Launch:
 
 
 class Buffer(Protocol):
-    """Device memory. Freed by `Device.free`, or with its device."""
+    """Device memory. Freed with its last reference, by `Device.free` or with its device, whichever
+    is first."""
 
     @property
     def nbytes(self) -> int: ...
@@ -116,4 +118,44 @@ class Device(Protocol):
     def close(self) -> None: ...
 
 
-__all__ = ["Buffer", "BufferRef", "Code", "Device", "Executable", "Launch"]
+@runtime_checkable
+class HostMemory(Protocol):
+    """A buffer that lies in the host's memory."""
+
+    def bytes(self) -> np.ndarray:
+        """All of it, u8, not copied."""
+        ...
+
+
+class SharedView(Protocol):
+    """Device memory as other libraries of its device take it."""
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, object]: ...
+    def __dlpack_device__(self) -> tuple[int, int]: ...
+    def __dlpack__(
+        self, *, stream: int | None = None, dl_device: tuple[int, int] | None = None
+    ) -> object: ...
+
+
+@runtime_checkable
+class SharesMemory(Protocol):
+    """A device whose memory other libraries can take where it is."""
+
+    def view(self, buffer: Buffer, offset: int, type: TensorType) -> SharedView:
+        """The bytes from offset on as such an array. It holds on to the buffer; who asks for it
+        says how long it is valid."""
+        ...
+
+
+__all__ = [
+    "Buffer",
+    "BufferRef",
+    "Code",
+    "Device",
+    "Executable",
+    "HostMemory",
+    "Launch",
+    "SharedView",
+    "SharesMemory",
+]

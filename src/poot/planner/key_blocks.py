@@ -7,6 +7,8 @@ them. A decode of few groups is cut into splits, which a second launch merges as
 
 from __future__ import annotations
 
+from typing import cast
+
 from poot.ir.graph import Eqn, Graph
 from poot.limits import DeviceLimits
 from poot.planner.panels import GROUPS_A_THREAD, strip_rows
@@ -25,8 +27,7 @@ def choose_key_blocks(body: Graph, limits: DeviceLimits) -> Choice | None:
     """The schedule of an attention step, or None where a block's arrays don't fit the workgroup
     memory."""
     (eqn,) = (e for e in body.eqns if e.op == "attention")
-    names = eqn.attr("operands")
-    assert isinstance(names, tuple)
+    names = cast("tuple[str, ...]", eqn.attr("operands"))  # the typing rule says so
     at = dict(zip(names, eqn.ins, strict=True))
     batch, heads, rows, width = at["q"].type.shape
     value_width = eqn.outs[0].type.shape[-1]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from poot.backends.cpu.device import CpuDevice
-from poot.backends.cpu.machine import description
+from poot.backends.cpu.machine import description, lacking
 from poot.backends.cpu.machine import limits as own_limits
-from poot.codegen.llvm.binding import missing
+from poot.codegen.llvm.binding import host_cpu, missing
 from poot.errors import BackendUnavailable
 from poot.limits import DeviceLimits
 
@@ -14,6 +14,9 @@ def _check() -> None:
     reason = missing()
     if reason:
         raise BackendUnavailable(reason)
+    lacks = lacking(host_cpu()[1])
+    if lacks:
+        raise BackendUnavailable(lacks)
 
 
 def found() -> list[tuple[str, DeviceLimits]]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from poot.backends.base import Buffer, Launch
 from poot.backends.cpu.machine import description, limits
-from poot.backends.cpu.pool import Pool, aligned, pool
+from poot.backends.cpu.pool import aligned, pool
 from poot.backends.cpu.runtime import RECORD, RECORD_NBYTES
 from poot.backends.launches import check_launch, pack_immediates, padded, waits
 from poot.codegen.code import Code
@@ -70,7 +70,7 @@ class Module:
 class Recorded:
     """A launch list as the records that the pool takes. Holds on to all they point at."""
 
-    pool: Pool
+    threads: int
     count: int
     records: np.ndarray
     names: tuple[str, ...]
@@ -80,7 +80,7 @@ class Recorded:
     def run(self) -> None:
         """Runs the list and returns when all of it is done. Raises LaunchError."""
         self._check()
-        self.pool.call(self.records.ctypes.data, self.count, 0)
+        pool(self.threads).call(self.records.ctypes.data, self.count, 0)
 
     def _check(self) -> None:
         for b in self.buffers:
@@ -93,7 +93,7 @@ class Recorded:
         """Runs with a meeting of the threads between launches; microseconds of each."""
         self._check()
         times = np.zeros(self.count + 1, np.float64)
-        self.pool.call(self.records.ctypes.data, self.count, times.ctypes.data)
+        pool(self.threads).call(self.records.ctypes.data, self.count, times.ctypes.data)
         return [float(t) for t in np.diff(times)]
 
     def record(self) -> bool:
@@ -106,10 +106,12 @@ class Recorded:
 
 
 class CpuDevice:
-    """This machine's processor. Everything is done when a call returns."""
+    """This machine's processor. Everything is done when a call returns.
 
-    def __init__(self) -> None:
-        self._limits = limits()
+    `under` is narrower limits than the machine's own, such as half its vector width."""
+
+    def __init__(self, under: DeviceLimits | None = None) -> None:
+        self._limits = under or limits()
         self._description = description()
 
     @property
@@ -180,7 +182,7 @@ class CpuDevice:
         names = tuple(dict.fromkeys(loaded.kernels[x.kernel].name for x in launches))
         used = {ref.space for x in launches for ref in x.buffers}
         live = tuple(_host(buffers[name]) for name in sorted(used))
-        return Recorded(pool(self._limits.cores), len(launches), records, names, live, tuple(held))
+        return Recorded(self._limits.cores, len(launches), records, names, live, tuple(held))
 
     def close(self) -> None:
         """Nothing: the pool is the process's."""

@@ -16,6 +16,8 @@ _FEATURES = (
     "sse4.2", "avx", "avx2", "fma", "f16c", "bmi", "bmi2", "avx512f", "avx512bw", "avx512dq",
     "avx512vl", "avx512vbmi", "avx512vnni", "avx512bf16", "neon", "fullfp16",
 )  # fmt: skip
+# What x86 code is never without: conversions of f16 would else be calls of a library.
+_NEEDED = ("avx2", "fma", "f16c")
 _AVX512 = ("avx512f", "avx512bw", "avx512dq", "avx512vl")
 # Indices are i32: a binding of f32 has at most 2^31 of them.
 MOST_BINDING = 4 << 31
@@ -35,11 +37,26 @@ def vector_lanes(features: dict[str, bool]) -> int:
     return 8 if features.get("avx2", False) else 4
 
 
-def cores() -> int:
-    """Processors that this process may run on."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+def lacking(features: dict[str, bool]) -> str:
+    """Why this processor can't run kernels, or an empty string."""
+    missing = [f for f in _NEEDED if f in features and not features[f]]
+    if not missing:
+        return ""
+    return f"the processor lacks {', '.join(missing)}, which kernels for the CPU need"
+
+
+def cores(quota: Path = Path("/sys/fs/cgroup/cpu.max")) -> int:
+    """Processors that this process may keep busy: those it may run on, or fewer where its control
+    group has a quota of processor time."""
+    has_mask = hasattr(os, "sched_getaffinity")
+    most = len(os.sched_getaffinity(0)) if has_mask else os.cpu_count() or 1
+    try:
+        share, period = quota.read_text().split()
+    except (OSError, ValueError):
+        return most
+    if not (share.isdigit() and period.isdigit() and int(period)):
+        return most
+    return max(1, min(most, -(-int(share) // int(period))))
 
 
 def _size(text: str) -> int:

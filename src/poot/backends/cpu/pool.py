@@ -3,6 +3,7 @@ time."""
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import functools
 import hashlib
@@ -54,6 +55,7 @@ class Pool:
     block: np.ndarray
     workers: np.ndarray
     shared: np.ndarray
+    started: tuple[ctypes.c_void_p, ...]
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def call(self, records: int, count: int, times: int) -> None:
@@ -68,6 +70,23 @@ class Pool:
             words[POOL["count"] // 8] = count
             words[POOL["times"] // 8] = times
             run(self.workers.ctypes.data)
+
+    def stop(self, process: int) -> None:
+        """Ends the workers, which would else run code that is being unloaded; what runs later runs
+        on the caller's thread alone. Does nothing in a forked child, which has none of them."""
+        if os.getpid() != process:
+            return
+        words, libc = self.block.view(np.int64), ctypes.CDLL(None)
+        mutex = ctypes.c_void_p(self.block.ctypes.data + POOL["mutex"])
+        with self.lock:
+            words[POOL["threads"] // 8] = 1
+            words[POOL["quits"] // 8] = 1
+            libc.pthread_mutex_lock(mutex)
+            words[POOL["call"] // 8] += 1
+            libc.pthread_cond_broadcast(ctypes.c_void_p(self.block.ctypes.data + POOL["condition"]))
+            libc.pthread_mutex_unlock(mutex)
+            for thread in self.started:
+                libc.pthread_join(thread, None)
 
 
 def pool(threads: int) -> Pool:
@@ -94,18 +113,19 @@ def _pool(threads: int, process: int) -> Pool:
         words[WORKER["pool"] // 8] = base
         words[WORKER["number"] // 8] = n
         words[WORKER["shared"] // 8] = shared.ctypes.data + n * stride
-    made = Pool(threads, loaded, block, workers, shared)
-    for n in range(1, threads):
-        _start(libc, loaded.addresses["poot_worker"], workers.ctypes.data + n * WORKER_NBYTES)
+    entry, first = loaded.addresses["poot_worker"], workers.ctypes.data
+    started = tuple(_start(libc, entry, first + n * WORKER_NBYTES) for n in range(1, threads))
+    made = Pool(threads, loaded, block, workers, shared, started)
+    atexit.register(made.stop, process)
     return made
 
 
-def _start(libc: ctypes.CDLL, entry: int, argument: int) -> None:
-    """A thread that runs native code alone and ends with the process."""
+def _start(libc: ctypes.CDLL, entry: int, argument: int) -> ctypes.c_void_p:
+    """A thread that runs native code alone. Raises BackendError."""
     made = ctypes.c_void_p()
     failed = libc.pthread_create(
         ctypes.byref(made), None, ctypes.c_void_p(entry), ctypes.c_void_p(argument)
     )
     if failed:
         raise BackendError(f"pthread_create failed with error {failed}: {os.strerror(failed)}")
-    libc.pthread_detach(made)
+    return made

@@ -217,7 +217,7 @@ def _pairs(vectors: int) -> list[tuple[int, ...]]:
 
 def _scores(g: Group) -> None:
     """scores[row, key]: plain products."""
-    k, ix = g.job.k, g.job.indexer
+    k = g.job.k
     with k.for_(0, _strips(g), name="s") as s:
         base = s * g.strip
         for pair in _pairs(g.block // g.lanes):

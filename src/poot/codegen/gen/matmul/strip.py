@@ -116,8 +116,8 @@ def right_place(
 def staged_place(work: Work, product: int, at: Index, vector: int) -> Val:
     """Where a term of a product's panel lies in workgroup memory."""
     shape, ix = work.shape, work.job.indexer
-    place = at * shape.panel + work.lane + (product * shape.depth * shape.panel + vector * shape.lanes)
-    return ix.value(place)
+    start = product * shape.depth * shape.panel + vector * shape.lanes
+    return ix.value(at * shape.panel + work.lane + start)
 
 
 def sum_place(work: Work, product: int, row: Index, vector: int) -> Val:
