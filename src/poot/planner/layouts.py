@@ -43,7 +43,8 @@ def _in_panels(x: np.ndarray, params: tuple[int, ...]) -> np.ndarray:
     rest = last.reshape(-1, count)
     out = np.zeros((panels, rest.shape[0], width), x.dtype)
     whole = count // width
-    out[:whole] = rest[:, : whole * width].reshape(-1, whole, width).transpose(1, 0, 2)
+    filled = rest[:, : whole * width].reshape(rest.shape[0], whole, width)
+    out[:whole] = filled.transpose(1, 0, 2)
     if whole < panels:
         out[whole, :, : count - whole * width] = rest[:, whole * width :]
     return out

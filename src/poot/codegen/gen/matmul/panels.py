@@ -15,7 +15,7 @@ from collections.abc import Callable
 from poot.codegen.gen.grid import each_group
 from poot.codegen.gen.index import ZERO, Index
 from poot.codegen.gen.job import Job, open_job
-from poot.codegen.gen.lanes import part
+from poot.codegen.gen.lanes import once, part
 from poot.codegen.gen.lowered import KernelCall, Lowered
 from poot.codegen.gen.matmul.packed import bind_operands, needed
 from poot.codegen.gen.matmul.parts import (
@@ -162,7 +162,8 @@ def _sum_runs(work: Work) -> None:
                 total = value if total is None else total + value
             assert total is not None
             whole = k.op("subgroup_reduce", total, kind="add", width=shape.lanes)
-            k.store("runs", ix.value(ix.atom(q, runs) * shape.strip + i), whole)
+            with once(k):
+                k.store("runs", ix.value(ix.atom(q, runs) * shape.strip + i), whole)
 
 
 def _left_row(job: Job, products: Products, row: Index, shape: Shape, place: Place) -> None:
