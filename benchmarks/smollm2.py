@@ -193,6 +193,7 @@ def overhead(device: CudaDevice, session: Session, sheet: Sheet) -> None:
     own = statistics.median(back_to_back(200) for _ in range(5))
     sheet.note("device us a replayed step", round(own, 1))
     sheet.note("host us to enqueue a step (slots, graph)", median_us(enqueue, 300, True))
+
     def whole(n: int) -> None:
         decode(session, n, n % CAPACITY)
 

@@ -7,7 +7,7 @@ cd "$(dirname "$0")/.."
 
 case "${1-}" in
     demo) extras="vulkan wgpu llm cli" ;;
-    test) extras="vulkan wgpu cpu llm cli test" ;;
+    test) extras="vulkan wgpu cpu cuda llm cli test" ;;
     *) echo "usage: bash scripts/setup.sh demo|test" >&2; exit 2 ;;
 esac
 mode=$1

@@ -48,11 +48,13 @@ class Target:
     device: Device | None
 
 
-def resolve_target(target: str | DeviceLimits) -> Target:
-    """A device by name ("vulkan", "wgpu:1", "auto"), a limits profile by name, or limits as they
-    are."""
+def resolve_target(target: str | DeviceLimits | Device) -> Target:
+    """A device by name ("vulkan", "wgpu:1", "auto"), a limits profile by name, limits as they are,
+    or a device that the caller opened (on a stream of its own, say)."""
     if isinstance(target, DeviceLimits):
         return Target(target.name, target, None)
+    if not isinstance(target, str):
+        return Target(target.limits.name, target.limits, target)
     if target in PROFILES:
         return Target(target, PROFILES[target], None)
     name = target
@@ -109,7 +111,11 @@ class Program(Compiled):
     __slots__ = ()
 
     def bind(
-        self, weights: Mapping[str, object] | None = None, *, allow_nonfinite: bool = False
+        self,
+        weights: Mapping[str, object] | None = None,
+        *,
+        allow_nonfinite: bool = False,
+        device_outputs: bool = False,
     ) -> Session:
         """A session: device memory with the weights in it, State at zero.
 
@@ -117,13 +123,15 @@ class Program(Compiled):
         missing, unknown,
         ill-typed or (unless allowed) non-finite one, and BackendUnavailable where the program was
         compiled from a
-        profile. What was bound is copied: changing an array later changes nothing."""
+        profile. What was bound is copied: changing an array later changes nothing. With
+        `device_outputs` outputs stay on the device, as arrays that are valid until the session's
+        next step; the device has to be able to (cuda), or `step` raises BackendError."""
         graphs = {
             name: e.source if self._is_oracle else e.final for name, e in self.entries.items()
         }
         arrays = bind_weights(graphs, weights or {}, allow_nonfinite)
         if self._is_oracle:
-            return Session(self, OracleRunner(graphs, arrays), graphs)
+            return Session(self, OracleRunner(graphs, arrays), graphs, device_outputs)
         if self.device is None:
             raise BackendUnavailable(
                 f"this program was compiled for the profile {self.target!r}, without a device; "
@@ -131,7 +139,8 @@ class Program(Compiled):
             )
         loaded = self.device.load(self.codes)
         shared = upload_shared(self, self.device, graphs, arrays)
-        return Session(self, DeviceRunner(self, self.device, loaded, shared, graphs), graphs)
+        runner = DeviceRunner(self, self.device, loaded, shared, graphs)
+        return Session(self, runner, graphs, device_outputs)
 
     @property
     def _is_oracle(self) -> bool:
@@ -150,7 +159,7 @@ class Program(Compiled):
 
 def compile(
     graphs: Graph | Mapping[str, Graph],
-    target: str | DeviceLimits = "auto",
+    target: str | DeviceLimits | Device = "auto",
     *,
     passes: tuple[Pass, ...] = PIPELINE,
     assume_hidden: bool = False,

@@ -13,7 +13,8 @@ class DeviceLimits:
 
     `target` is the emitter ("spirv", "ptx", "hip", "llvm", or "oracle"); `subgroup` the width
     kernels may count on, 0 where subgroup ops can't be used. `vector` is a CPU's f32 lanes in a
-    vector; GPUs have 1."""
+    vector; GPUs have 1. `loop_trips` is how often a lane may go round its loops, all together,
+    before the driver ends them without a word; 0 where it never does."""
 
     name: str
     target: str
@@ -36,12 +37,16 @@ class DeviceLimits:
     cores: int = 1
     caches: tuple[int, int, int] = (0, 0, 0)
     is_software: bool = False
+    loop_trips: int = 0
 
     def __str__(self) -> str:
         return "\n".join(f"{f.name} {getattr(self, f.name)}" for f in fields(self))
 
 
 _GIB = 1 << 30
+# Mesa's llvmpipe ends every loop of a lane after so many trips in all (measured on 22.3 by
+# tests/codegen/spirv/test_control.py): results are wrong, and nothing says so.
+LLVMPIPE_TRIPS = 65535
 
 PROFILES: dict[str, DeviceLimits] = {
     p.name: p
@@ -76,6 +81,7 @@ PROFILES: dict[str, DeviceLimits] = {
             offset_align=64,
             has_f16_storage=True,
             is_software=True,
+            loop_trips=LLVMPIPE_TRIPS,
         ),
         # CUDA C++ Programming Guide, technical specifications of compute capability 9.0.
         DeviceLimits(

@@ -8,9 +8,17 @@ from typing import Protocol
 
 import numpy as np
 
-from poot.backends.base import Buffer, BufferRef, Device, Executable, Launch
+from poot.backends.base import (
+    Buffer,
+    BufferRef,
+    Device,
+    Executable,
+    KeepsOutputs,
+    Launch,
+    Lease,
+)
 from poot.device_bytes import from_device, to_device
-from poot.errors import BindError
+from poot.errors import BackendError, BindError
 from poot.ir.dtypes import DTYPES
 from poot.ir.graph import Const, Graph, Input, Slot, State, TensorType
 from poot.oracle import run as run_oracle
@@ -38,6 +46,10 @@ class Runner(Protocol):
         ...
 
     def outputs(self, entry: str) -> list[np.ndarray]: ...
+    def device_outputs(self, entry: str, lease: Lease) -> list[object]:
+        """The outputs where they are. Raises BackendError where the device can't leave them."""
+        ...
+
     def timed(self, entry: str) -> list[tuple[str, str, float]]: ...
     def fork(self) -> Runner: ...
     def wait(self) -> None: ...
@@ -118,6 +130,9 @@ class OracleRunner:
 
     def outputs(self, entry: str) -> list[np.ndarray]:
         return [np.array(x) for x in self._outputs[entry]]
+
+    def device_outputs(self, entry: str, lease: Lease) -> list[object]:
+        raise BackendError("the oracle has no device to leave outputs on")
 
     def timed(self, entry: str) -> list[tuple[str, str, float]]:
         self.run(entry)
@@ -259,6 +274,16 @@ class DeviceRunner:
 
     def outputs(self, entry: str) -> list[np.ndarray]:
         return [np.array(self._read(p, t)) for t, p in self._entries[entry].outputs]
+
+    def device_outputs(self, entry: str, lease: Lease) -> list[object]:
+        device, buffers = self._device, self._buffers()
+        if not isinstance(device, KeepsOutputs):
+            raise BackendError(
+                f"{device.limits.name} leaves no outputs on the device; bind without "
+                "device_outputs=True"
+            )
+        places = self._entries[entry].outputs
+        return [device.view(buffers[p.space], p.offset, t, lease) for t, p in places]
 
     def timed(self, entry: str) -> list[tuple[str, str, float]]:
         out: list[tuple[str, str, float]] = []

@@ -4,12 +4,13 @@ time."""
 from __future__ import annotations
 
 import threading
-from collections.abc import Generator, Iterator, Mapping, MutableMapping
+from collections.abc import Generator, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
 
+from poot.backends.base import Lease
 from poot.errors import BindError, SessionBusy, ValidationError
 from poot.ir.dtypes import DTYPES
 from poot.ir.graph import Graph, Input, Slot, State, TensorType, Weight
@@ -123,9 +124,17 @@ class Session:
     """Device memory and State of one bound program. `Program.bind` makes it; `close` frees what it
     owns."""
 
-    def __init__(self, program: Compiled, runner: Runner, graphs: Mapping[str, Graph]) -> None:
+    def __init__(
+        self,
+        program: Compiled,
+        runner: Runner,
+        graphs: Mapping[str, Graph],
+        device_outputs: bool = False,
+    ) -> None:
         self.program = program
         self.runner = runner
+        self._device_outputs = device_outputs
+        self._lease = Lease()
         self._graphs = graphs
         self._lock = threading.Lock()
         self._held: dict[tuple[str, str], np.ndarray] = {}
@@ -193,11 +202,19 @@ class Session:
                 if held is None or held.tobytes() != array.tobytes():
                     self.runner.write_slot(entry, name, array)
                     self._held[entry, name] = array.copy()
+            self._lease.end()
             bad = self.runner.run(entry)
             if bad is not None:
                 raise ValidationError(bad[0], bad[1])
-            outputs = self.runner.outputs(entry)
+            outputs = self._outputs(entry)
         return unflatten(graph.tree, outputs) if isinstance(graph.tree, Tree) else tuple(outputs)
+
+    def _outputs(self, entry: str) -> Sequence[object]:
+        """As numpy, or where they are for as long as a new lease says."""
+        if not self._device_outputs:
+            return self.runner.outputs(entry)
+        self._lease = Lease()
+        return self.runner.device_outputs(entry, self._lease)
 
     def capture(self, entry: str = "main") -> Replay:
         """A runner of one entry point whose launches are recorded once, where the backend can
@@ -217,7 +234,9 @@ class Session:
     def fork(self) -> Session:
         """Another session over the same weights, with a copy of State and slots."""
         with self.exclusive():
-            other = Session(self.program, self.runner.fork(), self._graphs)
+            other = Session(
+                self.program, self.runner.fork(), self._graphs, self._device_outputs
+            )
             other._held = {}
             for (entry, name), array in self._held.items():
                 other.runner.write_slot(entry, name, array)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -48,9 +49,9 @@ def test_an_index_that_is_not_there_says_how_many_are(target):
 
 @pytest.mark.parametrize("target", ["vulkan", "wgpu"])
 def test_a_device_can_be_asked_for_with_a_profiles_limits(target):
-    gpu(target)
+    trips = gpu(target).limits.loop_trips  # what the driver cuts short, whatever was asked for
     device = open_device(f"{target}:0/webgpu-baseline")
-    assert device.limits == profile("webgpu-baseline")
+    assert device.limits == replace(profile("webgpu-baseline"), loop_trips=trips)
     device.close()
     for name in ("h200", "none"):
         with pytest.raises(BackendUnavailable, match=f"{name} asks|no limits profile '{name}'"):

@@ -8,6 +8,7 @@ import pytest
 import poot
 from poot import ops
 from poot.errors import TypeRuleError
+from poot.ir.dtypes import DTYPES
 from poot.ops import Array
 from tests.support.attention import INF, bottom_right, qkv, reference
 from tests.support.attention_cases import PAIRS, WIDTHS
@@ -198,3 +199,18 @@ def test_the_reference_knows_what_a_hidden_row_is():
     out, lse = reference(*qkv(1, 1, 1, 2, 3, 4, 4), 0.5, keep=np.zeros((2, 3), bool))
     assert np.isnan(out).all()
     assert (lse == -INF).all()
+
+
+@pytest.mark.parametrize("dtype", ["f16", "bf16", "f32"])
+@on()
+def test_case_39_odd_widths_keep_every_column_in_each_dtype(target: str, dtype: str):
+    """16-bit rows of an odd width share words; each reads and writes its own halves alone."""
+    widths = ((1, 1), (33, 63), (63, 33), (64, 1), (80, 96))
+    held = DTYPES[dtype].numpy
+    for dk, dv in widths:
+        q, k, v = qkv(2, 2, 1, 3, 7, dk, dv)
+        q[..., :-1], k[..., :-1] = 0, 0
+        q, k, v = (x.astype(held) for x in (q * 4, k, v))
+        want = reference(q, k, v, dk**-0.5)[0].astype(np.float32)
+        assert np.abs(want - v.astype(float).mean(2, keepdims=True).repeat(2, 1)).max() > 0.05
+        near(fused_only(target, plain_attention, q, k, v), want, f"{dk} {dv}")

@@ -337,8 +337,8 @@ def _floats(block: np.ndarray, dtype: str) -> np.ndarray:
 
 def _mma(i: Instruction, module: Module) -> Action:
     dsts, a, b, c = (_inner(o) for o in i.operands)
-    dtype = i.op.split(".")[6]
-    assert i.op.split(".")[5] == "f32", "the machine sums in f32"
+    dtype = i.op.split(".")[7]
+    assert i.op.split(".")[6] == "f32", "the machine sums in f32"
 
     def run(r: Run, idx: Index) -> None:
         _whole(r, idx)

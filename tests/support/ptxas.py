@@ -6,6 +6,7 @@ import functools
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,16 +47,11 @@ def ptxas_path() -> str:
     found = shutil.which("ptxas")
     if found is not None:
         return found
-    for folder in map(Path, _site_folders()):
+    for folder in map(Path, filter(None, sys.path)):
         for name in _WHEEL:
             if (folder / name).is_file():
                 return str(folder / name)
     pytest.skip("ptxas is not there: pip install nvidia-cuda-nvcc")
-
-
-def _site_folders() -> list[str]:
-    import_paths = __import__("sys").path
-    return [p for p in import_paths if p]
 
 
 def parse_report(text: str) -> list[Report]:

@@ -5,12 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
 from poot.codegen.code import Code
 from poot.codegen.kir.nodes import Kernel
+from poot.ir.graph import TensorType
 from poot.limits import DeviceLimits
 
 
@@ -34,6 +35,19 @@ class Launch:
     grid: tuple[int, int, int]
     buffers: tuple[BufferRef, ...]
     imms: tuple[int | float, ...] = ()
+
+
+class Lease:
+    """How long outputs that were left on the device may be read: until their session's next
+    step."""
+
+    __slots__ = ("is_current",)
+
+    def __init__(self) -> None:
+        self.is_current = True
+
+    def end(self) -> None:
+        self.is_current = False
 
 
 class Buffer(Protocol):
@@ -116,4 +130,16 @@ class Device(Protocol):
     def close(self) -> None: ...
 
 
-__all__ = ["Buffer", "BufferRef", "Code", "Device", "Executable", "Launch"]
+@runtime_checkable
+class KeepsOutputs(Protocol):
+    """A device whose outputs can stay where they are."""
+
+    def view(self, buffer: Buffer, offset: int, type: TensorType, lease: Lease) -> object:
+        """The bytes from offset on as an array that other libraries take, for as long as the lease
+        is current."""
+        ...
+
+
+__all__ = [
+    "Buffer", "BufferRef", "Code", "Device", "Executable", "KeepsOutputs", "Launch", "Lease",
+]  # fmt: skip

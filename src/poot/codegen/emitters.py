@@ -7,6 +7,7 @@ from collections.abc import Callable
 from poot.codegen.code import Code, code_key
 from poot.codegen.hip.emit import emit_hip
 from poot.codegen.kir.nodes import Kernel
+from poot.codegen.kir.trips import most_trips
 from poot.codegen.llvm.emit import emit_llvm
 from poot.codegen.ptx.emit import emit_ptx
 from poot.codegen.spirv.emit import emit_spirv
@@ -23,12 +24,19 @@ EMITTERS: dict[str, Callable[[Kernel, DeviceLimits], tuple[bytes, str]]] = {
 
 
 def emit(kernel: Kernel, limits: DeviceLimits) -> Code:
-    """The kernel's code for the device. Raises CapabilityError for a target without an emitter, or
-    DtypeLowering."""
+    """The kernel's code for the device. Raises CapabilityError for a target without an emitter or
+    a kernel whose loops the driver would cut short, or DtypeLowering."""
     row = EMITTERS.get(limits.target)
     if row is None:
         raise CapabilityError(
             f"no emitter writes {limits.target!r} yet; emitters: {', '.join(sorted(EMITTERS))}"
+        )
+    trips = most_trips(kernel) if limits.loop_trips else 0
+    if trips > limits.loop_trips:
+        raise CapabilityError(
+            f"kernel {kernel.name} goes round its loops up to {trips} times in a lane, and "
+            f"{limits.name} ends them after {limits.loop_trips}; use fewer keys or rows a step, or "
+            "the cpu target"
         )
     binary, text = row(kernel, limits)
     return Code(kernel.name, limits.target, binary, text, code_key(kernel, limits), kernel)

@@ -6,6 +6,7 @@ here.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -40,11 +41,11 @@ def _in_panels(x: np.ndarray, params: tuple[int, ...]) -> np.ndarray:
     last = np.moveaxis(x, axis, -1)
     count = last.shape[-1]
     panels = -(-count // width)
-    rest = last.reshape(-1, count)
+    rest = last.reshape(math.prod(last.shape[:-1]), count)
     out = np.zeros((panels, rest.shape[0], width), x.dtype)
     whole = count // width
-    filled = rest[:, : whole * width].reshape(rest.shape[0], whole, width)
-    out[:whole] = filled.transpose(1, 0, 2)
+    full = rest[:, : whole * width].reshape(rest.shape[0], whole, width)
+    out[:whole] = full.transpose(1, 0, 2)
     if whole < panels:
         out[whole, :, : count - whole * width] = rest[:, whole * width :]
     return out

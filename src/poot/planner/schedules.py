@@ -74,7 +74,8 @@ def choose_reduce(body: Graph, updates: Updates, limits: DeviceLimits) -> tuple[
     threads = min(REDUCE_LANES, power_of_two_below(limits.threads))
     enough = threads * limits.compute_units
     lanes = _lanes_for(max(cols, 1), limits)
-    if cols <= SHORT_ROW or (not is_trailing and rows >= enough):
+    may_be_alone = not limits.loop_trips or cols < limits.loop_trips // 2
+    if cols <= SHORT_ROW or (not is_trailing and rows >= enough and may_be_alone):
         lanes = 1
     schedule = Schedule("reduce", (("lanes", lanes), ("threads", max(lanes, threads))))
     return schedule, f"{rows} rows of {cols}, {lanes} lanes a row"
@@ -105,7 +106,7 @@ def choose_attention(body: Graph, updates: Updates, limits: DeviceLimits) -> tup
     nbytes = (lanes * (value_width + 2) + width) * 4
     stage_q = int(nbytes <= limits.workgroup_nbytes)
     numbers = (("lanes", lanes), ("stage_q", stage_q))
-    splits, reason = kv_splits(eqn, limits)
+    splits, reason = kv_splits(eqn, limits, lanes)
     if splits == 1:
         return Schedule("streaming", numbers), f"{lanes} lanes a query row; {reason}"
     schedule = Schedule("split_kv", (*numbers, ("splits", splits)))
@@ -116,10 +117,17 @@ MOST_SPLITS = 16
 LEAST_CHUNK = 128
 
 
-def kv_splits(eqn: Eqn, limits: DeviceLimits) -> tuple[int, str]:
+def trips_a_key(eqn: Eqn) -> int:
+    """How often a lane goes round loops for one key: blocks of four products and of four channels,
+    and the loops around them."""
+    widths = (eqn.ins[0].type.shape[-1], eqn.outs[0].type.shape[-1])
+    return 4 + sum(-(-width // 4) for width in widths)
+
+
+def kv_splits(eqn: Eqn, limits: DeviceLimits, lanes: int) -> tuple[int, str]:
     """Into how many chunks a decode's keys are cut, and why: only one query row a head, only where
-    rows don't fill the compute units, at most 16, of 128 keys or more, and only where the partial
-    states fit a buffer and the launch the grid."""
+    rows don't fill the compute units or a lane's loops would be cut short, at most 16, of 128 keys
+    or more, and only where the partial states fit a buffer and the launch the grid."""
     batch, heads, rows, _ = eqn.ins[0].type.shape
     names = eqn.attr("operands")
     assert isinstance(names, tuple)
@@ -128,9 +136,14 @@ def kv_splits(eqn: Eqn, limits: DeviceLimits) -> tuple[int, str]:
     if rows != 1:
         return 1, "several query rows"
     groups = batch * heads
-    if groups >= limits.compute_units:
+    needed = 1
+    if limits.loop_trips:
+        trips = -(-keys // lanes) * trips_a_key(eqn) + 4 * (lanes + eqn.outs[0].type.shape[-1])
+        needed = -(-trips // limits.loop_trips)
+    if groups >= limits.compute_units and needed == 1:
         return 1, f"{groups} rows fill {limits.compute_units} compute units"
-    splits = min(MOST_SPLITS, -(-limits.compute_units // groups), keys // LEAST_CHUNK)
+    wanted = max(needed, -(-limits.compute_units // max(groups, 1)))
+    splits = min(MOST_SPLITS, wanted, keys // LEAST_CHUNK)
     if splits < 2:
         return 1, f"{keys} keys are too few to split"
     nbytes = split_scratch(eqn, splits).elems * 4

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import subprocess
+import sys
 from collections.abc import Callable
 
 import numpy as np
@@ -337,6 +339,49 @@ def test_a_module_that_a_real_driver_refuses_comes_with_its_words(real: CudaDevi
     with pytest.raises(LaunchError, match="count_up") as e:
         real.load([bad])
     assert "bad" in e.value.message or "PTX" in e.value.message
+
+
+LOSE_AND_GO_ON = """
+import sys
+import numpy as np
+from poot.backends import cuda
+from poot.backends.base import BufferRef, Launch
+from poot.codegen.kir.build import KernelBuilder
+from poot.errors import DeviceLost
+
+def one(name, at):
+    k = KernelBuilder(name, 32)
+    y = k.param("y", "i32", 64, "rw")
+    k.store(y, k.lane() + at, k.lane() + 5)
+    return k.kernel()
+
+def run(device, kernel):
+    states = device.allocate(256, "states")
+    launch = Launch(0, (1, 1, 1), (BufferRef("states", 0, 256),))
+    device.prepare(device.load([device.emit(kernel)]), [launch], {"states": states}).run()
+    return device.copy_out(states, 0, 128).view(np.int32)
+
+device = cuda.open_device(0, provider=sys.argv[1])
+try:
+    run(device, one("astray", 1 << 30))
+except DeviceLost as e:
+    assert "astray" in e.message and "still usable" in e.message, e.message
+else:
+    raise SystemExit("nothing was lost")
+device.close()
+again = cuda.open_device(0, provider=sys.argv[1])
+assert (run(again, one("fine", 0)) == np.arange(32) + 5).all()
+print("went on")
+"""
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("provider", PROVIDERS)
+def test_after_a_lost_context_a_new_device_works(provider: str):
+    """In a process of its own, since it loses its context."""
+    command = [sys.executable, "-c", LOSE_AND_GO_ON, provider]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert done.stdout.strip() == "went on", done.stdout + done.stderr
 
 
 def _streams() -> dict[str, Callable[[], object]]:

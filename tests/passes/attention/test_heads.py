@@ -11,7 +11,7 @@ import pytest
 from poot import ops
 from poot.ir.text import parse
 from poot.ops import Array
-from poot.passes.attention.heads import Dims, dims_of
+from poot.passes.attention.rows import Dims, dims_of
 from tests.support.fused import only, operands, rewrite_of
 from tests.support.traced import normal
 

@@ -208,3 +208,22 @@ def test_zeros_of_either_sign_are_not_one_number():
         """
     )
     assert numbers_from_arrays(graph) is graph
+
+
+def test_a_nan_is_computed_where_it_is_read_since_its_bits_have_no_number():
+    stay(
+        """
+        v0: f16[] = const() dtype=f16 shape=() value=-inf
+        v1: f16[] = sin(v0)
+        v2: bf16[] = bitcast(v1) dtype=bf16
+        out v2
+        """
+    )
+    graph = parse(
+        """
+        constant v0: f32[1] "c" 0x0000c0ff
+        v1: i32[1] = bitcast(v0) dtype=i32
+        out v1
+        """
+    )
+    assert numbers_from_arrays(graph) is graph

@@ -177,6 +177,9 @@ class FiberExecutable:
                 times.append((time.perf_counter() - start) * 1e6)
         return times
 
+    def record(self) -> bool:
+        return False
+
     @property
     def is_replay(self) -> bool:
         return False
@@ -267,7 +270,7 @@ def explain(report: Report, code: Code, regions: list[Region], places: list[int]
     near = [
         f"{report.address - at:+d} of {r.space} [{r.start}, {r.stop})"
         for r, at in zip(regions, places, strict=True)
-        if abs(report.address - at) < (r.stop - r.start) + 8192
+        if abs(report.address - at) < (r.stop - r.start) + (256 << 20)
     ]
     return f"{what}: lane {report.lane} touches byte {', '.join(near) or hex(report.address)}"
 

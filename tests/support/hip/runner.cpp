@@ -27,6 +27,7 @@ poot::index3 threadIdx, blockIdx, gridDim;
 namespace {
 const unsigned MOST_LANES = 1024;
 const size_t STACK_NBYTES = 256 << 10;
+const size_t GUARD_NBYTES = (size_t)256 << 20;
 enum state { READY, AT_GROUP, AT_WAVE, DONE };
 
 struct fiber {
@@ -292,20 +293,21 @@ int poot_run(call_t call, void** args, const unsigned* grid, unsigned lanes, uns
   return said.what;
 }
 
-// Memory that ends at a page nobody may touch, and begins after one: `nbytes` from the result on, a
-// multiple of 16. What lies between is poison, so that reads of it show and writes are found.
+// Memory with addresses on both sides that nobody may touch: `nbytes` from the result on, a multiple
+// of 16, end where those begin. What lies before, up to a page, is poison, so that reads of it show
+// and writes are found.
 char* poot_guarded(size_t nbytes) {
   const size_t inside = (nbytes + 4095) / 4096 * 4096;
-  char* got = (char*)mmap(0, inside + 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+  char* got = (char*)mmap(0, inside + 2 * GUARD_NBYTES, PROT_NONE, flags, -1, 0);
   if (got == MAP_FAILED) return 0;
-  mprotect(got, 4096, PROT_NONE);
-  mprotect(got + 4096 + inside, 4096, PROT_NONE);
-  memset(got + 4096, 0xff, inside - nbytes);
-  return got + 4096 + inside - nbytes;
+  if (mprotect(got + GUARD_NBYTES, inside, PROT_READ | PROT_WRITE)) return 0;
+  memset(got + GUARD_NBYTES, 0xff, inside - nbytes);
+  return got + GUARD_NBYTES + inside - nbytes;
 }
 void poot_unguard(char* at, size_t nbytes) {
   const size_t inside = (nbytes + 4095) / 4096 * 4096;
-  munmap(at + nbytes - inside - 4096, inside + 8192);
+  munmap(at + nbytes - inside - GUARD_NBYTES, inside + 2 * GUARD_NBYTES);
 }
 // Bytes of the poison before `at` that something has written.
 size_t poot_touched(const char* at, size_t nbytes) {

@@ -7,6 +7,7 @@ The bindings find the libraries by name, once a process: only a process of its o
 from __future__ import annotations
 
 import ctypes
+import functools
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,10 +24,10 @@ from tests.support.hip.fiber_device import WAVES
 FLAGS = ("-O1", "-std=c++17")
 _KERNEL = re.compile(r"^void (poot_\w+)\(", re.MULTILINE)
 Compiler = Callable[[str, str, tuple[str, ...]], bytes]
-_CALLBACK = ctypes.CFUNCTYPE(ctypes.c_bool, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_char_p)
+_CALLBACK = ctypes.CFUNCTYPE(ctypes.c_bool, ctypes.c_void_p, *[ctypes.c_char_p] * 3)
 
 
-def properties(wave: int) -> bytes:
+def properties(wave: int, shared_nbytes: int | None = None) -> bytes:
     """The bytes of hipDeviceProp_t for the card with such waves, in the bindings' own layout."""
     view = hip.hipDeviceProp_t.allocate(1)
     raw = (ctypes.c_char * view.c_sizeof()).from_address(int(view))
@@ -34,7 +35,7 @@ def properties(wave: int) -> bytes:
     view.warpSize = wave
     view.maxThreadsPerBlock = limits.threads
     view.multiProcessorCount = limits.compute_units
-    view.sharedMemPerBlock = limits.workgroup_nbytes
+    view.sharedMemPerBlock = shared_nbytes or limits.workgroup_nbytes
     view.totalGlobalMem = 8 << 30
     for axis, most in enumerate((2147483647, 65535, 65535)):
         _place(raw, lambda: list(view.maxGridSize)[axis], most.to_bytes(4, "little"))  # noqa: B023
@@ -75,11 +76,11 @@ def by_fibers(text: str, name: str, options: tuple[str, ...]) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class StandIn:
-    """The two libraries, loaded; `keep` holds what they call back."""
+    """The two libraries, loaded."""
 
+    wave: int
     runtime: ctypes.CDLL
     compiler: ctypes.CDLL
-    keep: object
 
     def log(self) -> list[str]:
         """The calls since the last asking, in order."""
@@ -94,7 +95,18 @@ class StandIn:
         told(call.encode(), status)
 
     def used(self) -> int:
+        """Bytes of device memory that are allocated."""
         return self.runtime.poot_stand_in_used()
+
+    def compiles(self) -> int:
+        """How often a text was compiled."""
+        return self.compiler.poot_rtc_compiles()
+
+
+@functools.cache
+def _called_back() -> list[object]:
+    """What the libraries may still call, kept for the process's life."""
+    return []
 
 
 def _library(source: str, soname: str) -> ctypes.CDLL:
@@ -103,30 +115,40 @@ def _library(source: str, soname: str) -> ctypes.CDLL:
     return ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
 
 
-def load(wave: int, compiler: Compiler = by_fibers) -> StandIn:
-    """Loads the stand-ins under ROCm's own names, before the bindings look for them."""
+def load(
+    wave: int,
+    compiler: Compiler = by_fibers,
+    *,
+    is_cuda: bool = False,
+    shared_nbytes: int | None = None,
+) -> StandIn:
+    """Loads the stand-ins under ROCm's own names, before the bindings look for them. With `is_cuda`
+    every call goes on to an NVIDIA driver, and `compiler` makes cubins."""
     ctypes.CDLL(str(gxx.runner()), mode=ctypes.RTLD_GLOBAL)
     runtime = _library("stand_in.cpp", "libamdhip64.so")
     rtc = _library("stand_in_rtc.cpp", "libhiprtc.so")
     runtime.poot_stand_in_log.restype = ctypes.c_void_p
     runtime.poot_stand_in_used.restype = ctypes.c_size_t
-    raw = properties(wave)
+    if is_cuda:
+        runtime.poot_stand_in_use_cuda()
+    raw = properties(wave, shared_nbytes)
     most = ctypes.c_size_t(8 << 30)
     runtime.poot_stand_in_properties(raw, ctypes.c_size_t(len(raw)), wave, most)
 
-    def compile_one(text: bytes, name: bytes, options: bytes) -> bool:
+    def compile_one(at: int, text: bytes, name: bytes, options: bytes) -> bool:
         try:
             made = compiler(text.decode(), name.decode(), tuple(options.decode().splitlines()))
         except AssertionError as e:
             words = str(e).encode()
-            rtc.poot_rtc_answer(words, ctypes.c_size_t(len(words)), False)
+            rtc.poot_rtc_answer(ctypes.c_void_p(at), words, ctypes.c_size_t(len(words)), False)
             return False
-        rtc.poot_rtc_answer(made, ctypes.c_size_t(len(made)), True)
+        rtc.poot_rtc_answer(ctypes.c_void_p(at), made, ctypes.c_size_t(len(made)), True)
         return True
 
     callback = _CALLBACK(compile_one)
     rtc.poot_rtc_compiler(callback)
-    return StandIn(runtime, rtc, callback)
+    _called_back().append(callback)
+    return StandIn(wave, runtime, rtc)
 
 
 def open_device() -> HipDevice:

@@ -2,23 +2,24 @@
 #include <stddef.h>
 #include <string.h>
 
+#include <atomic>
 #include <string>
 
 #define HIP extern "C" __attribute__((visibility("default")))
 
 namespace {
-// Compiles a text with options, a line each, for an architecture: gives code (true) or a log.
-typedef bool (*compiler)(const char* text, const char* name, const char* options);
+// Compiles a text with options, a line each: gives code (true) or a log, by poot_rtc_answer on the
+// program. Several threads may compile at once.
+typedef bool (*compiler)(void* program, const char* text, const char* name, const char* options);
 
 struct program {
   std::string text, name, code, log;
 };
 
 compiler given;
-program* current;
 std::string failing;
 int failure;
-int compiles;
+std::atomic<int> compiles;
 
 int told(const char* name) {
   if (failing != name) return 0;
@@ -28,8 +29,9 @@ int told(const char* name) {
 }  // namespace
 
 HIP void poot_rtc_compiler(compiler made) { given = made; }
-HIP void poot_rtc_answer(const char* bytes, size_t nbytes, bool is_code) {
-  (is_code ? current->code : current->log).assign(bytes, nbytes);
+HIP void poot_rtc_answer(void* at, const char* bytes, size_t nbytes, bool is_code) {
+  program* own = (program*)at;
+  (is_code ? own->code : own->log).assign(bytes, nbytes);
 }
 HIP void poot_rtc_fail(const char* call, int with) {
   failing = call;
@@ -55,11 +57,12 @@ HIP int hiprtcCreateProgram(void** out, const char* text, const char* name, int 
 }
 HIP int hiprtcCompileProgram(void* at, int count, const char** options) {
   if (int e = told("hiprtcCompileProgram")) return e;
-  current = (program*)at;
+  const program* own = (program*)at;
   std::string words;
   for (int n = 0; n < count; ++n) words += std::string(options[n]) + "\n";
   ++compiles;
-  return given(current->text.c_str(), current->name.c_str(), words.c_str()) ? 0 : 6;  // _COMPILATION
+  const bool is_well = given(at, own->text.c_str(), own->name.c_str(), words.c_str());
+  return is_well ? 0 : 6;  // HIPRTC_ERROR_COMPILATION
 }
 HIP int hiprtcGetProgramLogSize(void* at, size_t* out) {
   *out = ((program*)at)->log.size() + 1;

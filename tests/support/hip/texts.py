@@ -13,9 +13,10 @@ def own_name(n: int) -> str:
     return f"poot_kernel_{n}"
 
 
-def joined(codes: Sequence[Code], header: str = "<hip/hip_runtime.h>") -> str:
-    """The texts after HIP's header, which stands once; messages keep each text's line numbers."""
-    parts = [f"#include {header}", "#define __HIPCC_RTC__"]
+def joined(codes: Sequence[Code], header: str | None = "<hip/hip_runtime.h>") -> str:
+    """The texts after HIP's header, which stands once; messages keep each text's line numbers.
+    Without a header the texts are for hiprtc, which has it built in."""
+    parts = [f"#include {header}", "#define __HIPCC_RTC__"] if header else []
     for n, code in enumerate(codes):
         name = symbol(code.name)
         parts += [

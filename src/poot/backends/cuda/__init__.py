@@ -61,4 +61,4 @@ def open_device(
         raise BackendUnavailable(
             f"{row.description} is {row.limits.arch}: poot needs sm_80 or newer"
         )
-    return CudaDevice(library.open(index, stream), row, knobs().check)
+    return CudaDevice(library.open(index, stream), row, knobs().check, index)

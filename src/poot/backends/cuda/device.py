@@ -10,13 +10,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from poot.backends.base import Buffer, BufferRef, Code, Launch
+from poot.backends.base import Buffer, BufferRef, Code, Launch, Lease
+from poot.backends.cuda.array import CudaArray
 from poot.backends.cuda.provider import Call, Driver, Facts, Handle, Resources
 from poot.backends.launches import check_launch, padded
 from poot.codegen.emitters import emit
 from poot.codegen.kir.nodes import Kernel
 from poot.codegen.ptx.memory import dynamic_nbytes
 from poot.errors import BackendError, BindingLimit, DeviceLost, LaunchError, OutOfDeviceMemory
+from poot.ir.graph import TensorType
 from poot.limits import DeviceLimits
 
 # Copies up to this size go through page-locked memory, larger ones straight from the caller's.
@@ -157,8 +159,11 @@ class CudaDevice:
     `is_checked` waits after each direct launch, so that a failing kernel is named. `close` frees
     what this opening allocated."""
 
-    def __init__(self, driver: Driver, facts: Facts, is_checked: bool = False) -> None:
+    def __init__(
+        self, driver: Driver, facts: Facts, is_checked: bool = False, index: int = 0
+    ) -> None:
         self.driver = driver
+        self.index = index
         self.is_checked = is_checked
         self.pending: tuple[str, ...] = ()
         self.lost = ""
@@ -176,6 +181,11 @@ class CudaDevice:
     @property
     def description(self) -> str:
         return self._facts.description
+
+    @property
+    def stream(self) -> int:
+        """The handle of the stream that everything runs on."""
+        return self.driver.stream
 
     def guarded(self, names: tuple[str, ...] = ()) -> Guard:
         return Guard(self, names)
@@ -258,6 +268,15 @@ class CudaDevice:
                 f"[{offset}, {offset + nbytes})"
             )
         return own
+
+    def view(self, buffer: Buffer, offset: int, type: TensorType, lease: Lease) -> CudaArray:
+        """The bytes as an array with DLPack and `__cuda_array_interface__`."""
+        return CudaArray(self, self._own(buffer), offset, type, lease)
+
+    def follow(self, stream: int) -> None:
+        """What the other stream does next waits for what is enqueued here."""
+        with self._lock, self.guarded():
+            self.driver.follow(stream)
 
     def synchronize(self) -> None:
         """Returns when everything enqueued is done."""

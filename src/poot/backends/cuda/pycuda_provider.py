@@ -235,13 +235,18 @@ class PycudaDriver:
         raise CaptureUnavailable(NO_GRAPHS)
 
     def close(self) -> None:
-        """Gives the primary context back with the last reference to it."""
+        """Frees, and lets the primary context go with its last reference; a lost one at once, so
+        that the device can be opened again.
+        """
         if not self._is_open:
             return
         if not self._is_lost:
             self.synchronize()
             for pointer in list(self._allocations):
                 self.free(pointer)
+        elif self._context is not None:
+            self._allocations.clear()
+            self._context.detach()
         self._is_open = False
 
 

@@ -103,7 +103,8 @@ def _unloader(line: Line, module: object) -> Callable[[], None]:
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """A launch with its arguments: an address a buffer, then the immediates."""
+    """A launch with its arguments: an address a buffer, then the immediates. An empty grid, which
+    HIP refuses, has nothing to do."""
 
     function: object
     grid: tuple[int, int, int]
@@ -111,9 +112,14 @@ class _Call:
     args: tuple[Argument, ...]
     what: str
 
+    def put(self, api: HipApi) -> None:
+        if all(self.grid):
+            api.launch(self.function, self.grid, self.lanes, self.args, self.what)
+
 
 class HipExecutable:
-    """A launch list over fixed buffers, captured as a graph; running it is one call."""
+    """A launch list over fixed buffers: launched one by one until it is recorded, then replayed as
+    a captured graph by one call."""
 
     def __init__(
         self, line: Line, calls: Sequence[_Call], loaded: Loaded, buffers: Sequence[HipBuffer],
@@ -124,16 +130,18 @@ class HipExecutable:
         self._loaded = loaded
         self._buffers = tuple(buffers)
         self._names = names
-        self._ready = self._capture()
+        self._is_recorded = False
+        self._ready: object | None = None
 
     def _capture(self) -> object | None:
         """The launches as a replayable graph; None where there is nothing to launch."""
-        if not self._calls:
+        if not any(all(call.grid) for call in self._calls):
             return None
         with self._line.held() as api:
             api.begin_capture()
             try:
-                self._launch(api)
+                for call in self._calls:
+                    call.put(api)
             finally:
                 graph = api.end_capture()
             try:
@@ -149,21 +157,28 @@ class HipExecutable:
         weakref.finalize(self, line.drop, drop)
         return ready
 
-    def _launch(self, api: HipApi) -> None:
-        for call in self._calls:
-            api.launch(call.function, call.grid, call.lanes, call.args, call.what)
-
     def _check(self) -> None:
         for buffer in self._buffers:
             if buffer.is_freed:
                 raise LaunchError(f"buffer {buffer.label} of {self._names} has been freed")
 
     def run(self) -> None:
-        """Puts the replay on the device's stream; the next copy_out waits for it."""
+        """Puts the launches, or the replay of them, on the stream; the next copy_out waits."""
         self._check()
-        if self._ready is not None:
-            with self._line.held() as api:
+        with self._line.held() as api:
+            if self._ready is not None:
                 api.replay(self._ready, self._names)
+            elif not self._is_recorded:
+                for call in self._calls:
+                    call.put(api)
+
+    def record(self) -> bool:
+        """Captures the list as a graph."""
+        self._check()
+        if not self._is_recorded:
+            self._ready = self._capture()
+            self._is_recorded = True
+        return True
 
     def timed(self) -> list[float]:
         """Runs once, launch by launch, an event before and after each."""
@@ -173,7 +188,7 @@ class HipExecutable:
             try:
                 api.mark(marks[0])
                 for call, mark in zip(self._calls, marks[1:], strict=True):
-                    api.launch(call.function, call.grid, call.lanes, call.args, call.what)
+                    call.put(api)
                     api.mark(mark)
                 api.wait(self._names)
                 return [api.between(a, b) for a, b in pairwise(marks)]
@@ -183,7 +198,7 @@ class HipExecutable:
 
     @property
     def is_replay(self) -> bool:
-        return True
+        return self._is_recorded
 
 
 class HipDevice:
@@ -324,8 +339,7 @@ class HipDevice:
     def prepare(
         self, loaded: object, launches: Sequence[Launch], buffers: dict[str, Buffer]
     ) -> HipExecutable:
-        """Captures the list as a graph. Raises LaunchError, GridLimit or BindingLimit, naming the
-        kernel."""
+        """Binds the list. Raises LaunchError, GridLimit or BindingLimit, naming the kernel."""
         self._need_open()
         assert isinstance(loaded, Loaded), "what this backend's load returned"
         own = {name: self._own(buffer) for name, buffer in buffers.items()}
@@ -334,11 +348,10 @@ class HipDevice:
         for launch in launches:
             kernel = loaded.kernels[launch.kernel]
             check_launch(launch, kernel, sizes, self.limits)
-            if all(launch.grid):  # HIP refuses an empty grid, which has nothing to do
-                function = loaded.functions[launch.kernel]
-                args = _arguments(launch, kernel, own)
-                what = f"kernel {kernel.name}"
-                calls.append(_Call(function, launch.grid, kernel.threads, args, what))
+            function = loaded.functions[launch.kernel]
+            args = _arguments(launch, kernel, own)
+            what = f"kernel {kernel.name}"
+            calls.append(_Call(function, launch.grid, kernel.threads, args, what))
         used = sorted({ref.space for launch in launches for ref in launch.buffers})
         names = _names([loaded.kernels[launch.kernel].name for launch in launches])
         return HipExecutable(self._line, calls, loaded, [own[n] for n in used], names)

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from poot.backends.kept import Kept
 from poot.backends.vulkan.api import Binding, Block, Dispatch, Pipeline, Recording, Shader
 from poot.backends.vulkan.loader import MISSING, vk
 from poot.backends.vulkan.properties import Physical, read_physical
@@ -140,6 +141,7 @@ class VulkanDriver:
         self.messages = found.messages
         self.is_lost = False
         self._lock = threading.RLock()
+        self._pipelines: Kept[Pipeline] = Kept(self._destroy_pipeline)
         self._allocated = 0
         features = self._physical.features()
         queue = vk.VkDeviceQueueCreateInfo(
@@ -258,6 +260,10 @@ class VulkanDriver:
     # Pipelines
 
     def pipeline(self, shader: Shader) -> Pipeline:
+        with self._lock:
+            return self._pipelines.take(shader, lambda: self._new_pipeline(shader))
+
+    def _new_pipeline(self, shader: Shader) -> Pipeline:
         what = f"kernel {shader.name}"
         try:
             with self._call(what):
@@ -309,9 +315,12 @@ class VulkanDriver:
 
     def destroy(self, pipeline: Pipeline) -> None:
         with self._lock:
-            vk.vkDestroyPipeline(self._device, pipeline.pipeline, None)
-            vk.vkDestroyPipelineLayout(self._device, pipeline.layout, None)
-            vk.vkDestroyDescriptorSetLayout(self._device, pipeline.set_layout, None)
+            self._pipelines.give(pipeline.shader)
+
+    def _destroy_pipeline(self, pipeline: Pipeline) -> None:
+        vk.vkDestroyPipeline(self._device, pipeline.pipeline, None)
+        vk.vkDestroyPipelineLayout(self._device, pipeline.layout, None)
+        vk.vkDestroyDescriptorSetLayout(self._device, pipeline.set_layout, None)
 
     # Recordings
 

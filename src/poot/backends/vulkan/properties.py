@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from poot.backends.vulkan.loader import vk
-from poot.limits import DeviceLimits
+from poot.limits import LLVMPIPE_TRIPS, DeviceLimits
 
 SUBGROUP_CONTROL = "VK_EXT_subgroup_size_control"
 DRIVER_PROPERTIES = "VK_KHR_driver_properties"
@@ -175,6 +175,7 @@ def _limits(handle: object, answers: Answers, device_nbytes: int) -> DeviceLimit
         has_f16_storage=bool(a.storage.storageBuffer16BitAccess),
         has_i64=bool(a.features.features.shaderInt64),
         is_software=is_software,
+        loop_trips=LLVMPIPE_TRIPS if "llvmpipe" in _text(about.deviceName) else 0,
     )
 
 

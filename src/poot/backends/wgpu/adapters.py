@@ -8,10 +8,11 @@ import threading
 from dataclasses import dataclass, replace
 from typing import Any
 
+from poot.backends.kept import Kept
 from poot.backends.launches import refuse_more
 from poot.backends.wgpu.loader import MISSING, wgpu
 from poot.errors import BackendUnavailable
-from poot.limits import DeviceLimits
+from poot.limits import LLVMPIPE_TRIPS, DeviceLimits
 
 NATIVE = ("Vulkan", "Metal", "D3D12")
 NO_ADAPTER = (
@@ -46,7 +47,7 @@ class Adapter:
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """A wgpu device, its limits, and the lock that orders calls into it."""
+    """A wgpu device, its limits, the lock that orders calls into it, and its pipelines."""
 
     device: object
     limits: DeviceLimits
@@ -54,6 +55,7 @@ class Gpu:
     has_timestamps: bool
     timestamp_us: float
     lock: threading.RLock
+    pipelines: Kept[object]
 
 
 _LOCK = threading.RLock()
@@ -117,6 +119,7 @@ def _limits(
         has_f16_storage="shader-f16" in features,
         has_i64="shader-int64" in features,
         is_software=is_software,
+        loop_trips=LLVMPIPE_TRIPS if "llvmpipe" in str(info["device"]) else 0,
     )
 
 
@@ -178,8 +181,16 @@ def _request(adapter: Adapter, limits: DeviceLimits) -> Gpu:
     stamps = "timestamp-query" in features
     step = _timestamp_us(device) if stamps else 0.0
     align = device.limits["min-storage-buffer-offset-alignment"]
-    given = replace(limits, offset_align=max(limits.offset_align, align))
-    return Gpu(device, given, adapter.description, stamps, step, threading.RLock())
+    given = replace(
+        limits,
+        offset_align=max(limits.offset_align, align),
+        loop_trips=adapter.limits.loop_trips,
+    )
+    return Gpu(device, given, adapter.description, stamps, step, threading.RLock(), Kept(_let_go))
+
+
+def _let_go(pipeline: object) -> None:
+    """Nothing: a wgpu object goes with its last reference."""
 
 
 def _timestamp_us(device: object) -> float:

@@ -92,7 +92,18 @@ class Loaded:
 
     def __init__(self, gpu: Gpu, codes: Sequence[Code]) -> None:
         self.kernels = tuple(c.kernel for c in codes)
-        self.ready = tuple(_ready(gpu, code) for code in codes)
+        made: list[Ready] = []
+        for code in codes:
+            ready = gpu.pipelines.take(code.key, lambda code=code: _ready(gpu, code))
+            weakref.finalize(self, _give, gpu, code.key)
+            assert isinstance(ready, Ready)
+            made.append(ready)
+        self.ready = tuple(made)
+
+
+def _give(gpu: Gpu, key: str) -> None:
+    with gpu.lock:
+        gpu.pipelines.give(key)
 
 
 def _ready(gpu: Gpu, code: Code) -> Ready:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from poot.codegen.kir.nodes import Frag, Ins, Ty
 from poot.codegen.ptx.body import Body, count_of, is_packed
-from poot.codegen.ptx.rows import Scene
+from poot.codegen.ptx.rows import Scene, int_attr
 from poot.codegen.ptx.scalars import FOLDS, SCALARS
 from poot.codegen.ptx.tiles import corners, frag_of, lane_coordinate
 from poot.codegen.ptx.types import convert
@@ -48,6 +48,19 @@ def frag_cast(b: Body, ins: Ins, scene: Scene) -> None:
         b.put_raw(ins.dsts[0], [b.ins(op, "r", values[hi], values[lo]) for lo, hi in pairs])
         return
     b.put(ins.dsts[0], [convert(b, source.dtype, target.dtype, values[n]) for n in order])
+
+
+def frag_slice(b: Body, ins: Ins, scene: Scene) -> None:
+    source, target, at = frag_of(ins.args[0]), frag_of(ins.dsts[0]), int_attr(ins, "at")
+    values = dict(zip(corners(source), _by_element(b, ins), strict=True))
+    chosen = [values[row, column + at] for row, column in corners(target)]
+    b.put_raw(ins.dsts[0], chosen[:: 2 if is_packed(ins.dsts[0]) else 1])
+
+
+def _by_element(b: Body, ins: Ins) -> list[str]:
+    """The register that holds each element; a pair's twice."""
+    times = 2 if is_packed(ins.args[0]) else 1
+    return [name for name in b.raw(ins.args[0]) for _ in range(times)]
 
 
 def frag_move(b: Body, ins: Ins, scene: Scene) -> None:

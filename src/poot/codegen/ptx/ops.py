@@ -29,6 +29,7 @@ from poot.codegen.ptx.frags import (
     frag_move,
     frag_pack,
     frag_reduce,
+    frag_slice,
     mma,
 )
 from poot.codegen.ptx.products import wgmma, wgmma_commit
@@ -204,6 +205,7 @@ PTX: dict[str, Row] = {
     "frag_load": frag_load,
     "frag_store": frag_store,
     "frag_cast": frag_cast,
+    "frag_slice": frag_slice,
     "frag_move": frag_move,
     "frag_reduce": frag_reduce,
     "frag_apply": frag_apply,

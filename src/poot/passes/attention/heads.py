@@ -11,107 +11,113 @@ import math
 from dataclasses import dataclass
 
 from poot.ir.graph import Eqn, Var
+from poot.passes.attention.before import Before, Zeroed, zeroed_view
 from poot.passes.attention.declines import claim
 from poot.passes.attention.key import split_key
-from poot.passes.attention.views import Axis, View, extent, joined, view_of, written
+from poot.passes.attention.paged import Paged
+from poot.passes.attention.rows import Dims, Rows
+from poot.passes.attention.views import Axis, View, joined, stretched, view_of, written
 from poot.passes.engine import Scope
 
 
 @dataclass(frozen=True, slots=True)
-class Dims:
-    """Extents of the op. `split` is how many of the matmul's batch axes are B; the rest are Hq."""
-
-    batch: int
-    heads: int
-    rows: int
-    keys: int
-    width: int
-    split: int
-
-
-@dataclass(frozen=True, slots=True)
 class Operands:
-    """q, k, v and, of a split key, the part for all heads, as the op takes them, before casts; and
-    what q and k are to be multiplied by."""
+    """q, k, v and, of a split key, the part for all heads, as the op takes them, before casts; what
+    q and k are to be multiplied by; and, where k and v are pools, the map."""
 
     q: Var
     k: Var
     v: Var
     factor: float
     k_shared: Var | None = None
+    read: Var | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class _Rows:
-    """Keys or values as pairs of a base: of batch rows, of heads without repeats, of keys and of
-    channels; `times` is how often each head is repeated in a row."""
+class KeysAndValues:
+    """The operands of the two matmuls as rows of their bases, keys with what multiplies them; and
+    the claims outside of which rows were zero, on the axes of the keys [..., Dk, Lk] and of the
+    values [..., Lk, Dv], of whose batch axes the first `value_split` are B."""
 
-    base: Var
-    batch: Axis
-    heads: Axis
-    times: int
-    keys: Axis
-    channels: Axis
-
-    def written(self, scope: Scope, dims: Dims, n_rep: int) -> Var:
-        """The value [B, Hq / n_rep, Lk, D]."""
-        width = extent(self.channels)
-        left = self.times // n_rep
-        heads = (*self.heads, (left, 0)) if left > 1 else self.heads
-        shape = (dims.batch, dims.heads // n_rep, dims.keys, width)
-        axes = self.batch + heads + self.keys + self.channels
-        return written(scope, self.base, shape, axes)
+    keys: Rows
+    shared: Rows | None
+    factor: float
+    values: Rows
+    key_claims: tuple[Before, ...]
+    value_claims: tuple[Before, ...]
+    value_split: int
 
 
-def dims_of(matmul: Eqn) -> Dims:
-    """The extents that the matmul of queries and keys shows. Of one batch axis, or none, B is 1."""
-    *lead, rows, keys = matmul.out.type.shape
-    split = 1 if len(lead) >= 2 else 0
-    return Dims(
-        math.prod(lead[:split]),
-        math.prod(lead[split:]),
-        rows,
-        keys,
-        matmul.ins[0].type.shape[-1],
-        split,
-    )
-
-
-def read_operands(scope: Scope, scores: Eqn, out: Eqn, dims: Dims) -> Operands:
-    """The operands of the matmul of scores and of the one with the values. Raises Decline."""
+def keys_and_values(
+    scope: Scope, scores: Eqn, out: Eqn, dims: Dims, *, zeroed: bool
+) -> KeysAndValues:
+    """What the matmul of scores and the one with the values read. Where `zeroed`, selects that put
+    zero in rows past a limit are looked through, and their claims given. Raises Decline."""
     elems = (*scores.ins, out.ins[1], out.out)
     claim(all(v.type.elems > 0 for v in elems), "there are no elements", scores.loc)
-    lead = scores.out.type.shape[:-2]
-    q = view_of(scope, scores.ins[0], scaled=True)
-    q_axes = _flat((*_stretched(q.axes[:-2], lead), *q.axes[-2:]))
-    shape = (dims.batch, dims.heads, dims.rows, dims.width)
-    key = view_of(scope, scores.ins[1], scaled=True)
-    split = split_key(scope, key)
+    lead, key_var = scores.out.type.shape[:-2], scores.ins[1]
+    key = _viewed(scope, key_var, scaled=True, zeroed=zeroed)
 
-    def keys(view: View) -> _Rows:
-        axes = _stretched_keys(view.axes[:-2], scores.ins[1], lead, dims.split, "key", scores.loc)
+    def keys(view: View) -> Rows:
+        axes = _stretched_keys(view.axes[:-2], key_var, lead, dims.split, "key", scores.loc)
         return _rows(view.base, axes, dims.split, view.axes[-1], view.axes[-2])
 
-    k, shared = (keys(split.own), keys(split.shared)) if split else (keys(key), None)
-    if shared is not None and (shared.heads or shared.times != dims.heads or dims.heads == 1):
-        k, shared = keys(key), None  # not one for all heads: the joined key is read as it is
+    split = split_key(scope, key.view, zeroed=zeroed)
+    k, shared, claims = keys(key.view), None, key.claims
+    if split is not None:
+        own, shared = keys(split.own.view), keys(split.shared.view)
+        is_shared = not shared.heads and shared.times == dims.heads > 1
+        if is_shared and bool(split.own.claims) == bool(split.shared.claims):
+            k, claims = own, (*claims, *split.own.claims, *split.shared.claims)
+        else:
+            shared = None  # not one for all heads: the joined key is read as it is
     v_lead, v_split = out.out.type.shape[:-2], _split_of(out, dims)
-    value = view_of(scope, out.ins[1])
-    v_axes = _stretched_keys(value.axes[:-2], out.ins[1], v_lead, v_split, "value", out.loc)
-    v = _rows(value.base, v_axes, v_split, value.axes[-2], value.axes[-1])
-    n_rep = math.gcd(k.times, v.times)
-    return Operands(
-        written(scope, q.base, shape, q_axes),
-        k.written(scope, dims, n_rep),
-        v.written(scope, dims, n_rep),
-        q.factor * key.factor,
-        shared.written(scope, dims, dims.heads) if shared is not None else None,
+    value = _viewed(scope, out.ins[1], scaled=False, zeroed=zeroed)
+    v_axes = _stretched_keys(value.view.axes[:-2], out.ins[1], v_lead, v_split, "value", out.loc)
+    v = _rows(value.view.base, v_axes, v_split, value.view.axes[-2], value.view.axes[-1])
+    return KeysAndValues(
+        k,
+        shared,
+        key.view.factor,
+        v,
+        tuple(c.stretched((*lead, *key_var.type.shape[-2:])) for c in claims),
+        tuple(c.stretched((*v_lead, *out.ins[1].type.shape[-2:])) for c in value.claims),
+        v_split,
     )
 
 
-def _rows(base: Var, lead: tuple[Axis, ...], split: int, keys: Axis, channels: Axis) -> _Rows:
+def _viewed(scope: Scope, x: Var, *, scaled: bool, zeroed: bool) -> Zeroed:
+    if zeroed:
+        return zeroed_view(scope, x, scaled=scaled)
+    return Zeroed(view_of(scope, x, scaled=scaled))
+
+
+def read_operands(
+    scope: Scope, scores: Eqn, parts: KeysAndValues, dims: Dims, pages: Paged | None
+) -> Operands:
+    """The operands as the op takes them; k and v are the pools where there are pages."""
+    q = view_of(scope, scores.ins[0], scaled=True)
+    q_axes = _flat((*stretched(q.axes[:-2], scores.out.type.shape[:-2]), *q.axes[-2:]))
+    shape = (dims.batch, dims.heads, dims.rows, dims.width)
+    n_rep, shared = n_rep_of(parts), parts.shared
+    return Operands(
+        written(scope, q.base, shape, q_axes),
+        pages.k if pages else parts.keys.written(scope, dims, n_rep),
+        pages.v if pages else parts.values.written(scope, dims, n_rep),
+        q.factor * parts.factor,
+        shared.written(scope, dims, dims.heads) if shared is not None else None,
+        pages.read if pages else None,
+    )
+
+
+def n_rep_of(parts: KeysAndValues) -> int:
+    """How many query heads read one key head."""
+    return math.gcd(parts.keys.times, parts.values.times)
+
+
+def _rows(base: Var, lead: tuple[Axis, ...], split: int, keys: Axis, channels: Axis) -> Rows:
     heads, times = _apart(lead[split:])
-    return _Rows(base, _flat(lead[:split]), heads, times, keys, channels)
+    return Rows(base, _flat(lead[:split]), heads, times, keys, channels)
 
 
 def _split_of(out: Eqn, dims: Dims) -> int:
@@ -126,14 +132,6 @@ def _split_of(out: Eqn, dims: Dims) -> int:
     return 0
 
 
-def _stretched(axes: tuple[Axis, ...], lead: tuple[int, ...]) -> tuple[Axis, ...]:
-    """The batch axes as the matmul broadcasts them."""
-    padded = ((),) * (len(lead) - len(axes)) + axes
-    return tuple(
-        ((n, 0),) if not axis and n != 1 else axis for axis, n in zip(padded, lead, strict=True)
-    )
-
-
 def _stretched_keys(
     axes: tuple[Axis, ...], x: Var, lead: tuple[int, ...], split: int, what: str, loc: str
 ) -> tuple[Axis, ...]:
@@ -146,7 +144,7 @@ def _stretched_keys(
             f"one {what} head is broadcast over {want} query heads in the matmul; {remedy}",
             loc,
         )
-    return _stretched(axes, lead)
+    return stretched(axes, lead)
 
 
 def _flat(axes: tuple[Axis, ...]) -> Axis:

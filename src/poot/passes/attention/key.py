@@ -10,20 +10,23 @@ from dataclasses import dataclass
 
 from poot.ir.attrs import int_attr
 from poot.ir.graph import Var
+from poot.passes.attention.before import Zeroed, zeroed_view
 from poot.passes.attention.views import Axis, View, view_of, whole
 from poot.passes.engine import Scope
 
 
 @dataclass(frozen=True, slots=True)
 class SplitKey:
-    """The parts of a key as views with the axes of the whole: each head's own, and the shared."""
+    """The parts of a key as views with the axes of the whole: each head's own, and the shared.
+    A part may be zeroed by itself."""
 
-    own: View
-    shared: View
+    own: Zeroed
+    shared: Zeroed
 
 
-def split_key(scope: Scope, key: View) -> SplitKey | None:
-    """The parts of a key that is a concat along its width, whichever way its axes are turned."""
+def split_key(scope: Scope, key: View, *, zeroed: bool = False) -> SplitKey | None:
+    """The parts of a key that is a concat along its width, whichever way its axes are turned. Where
+    `zeroed`, selects to zero in a part are looked through."""
     eqn = scope.producer(key.base)
     if eqn is None or eqn.op != "concat" or len(eqn.ins) != 2 or key.factor != 1.0:
         return None
@@ -33,7 +36,7 @@ def split_key(scope: Scope, key: View) -> SplitKey | None:
     at = _axes_of(key.axes, whole(key.base).axes)
     if at is None or at[-2] != rank - 1:
         return None
-    own, shared = (_turned(scope, x, at) for x in eqn.ins)
+    own, shared = (_turned(scope, x, at, zeroed) for x in eqn.ins)
     return SplitKey(own, shared)
 
 
@@ -46,6 +49,11 @@ def _axes_of(axes: tuple[Axis, ...], base: tuple[Axis, ...]) -> tuple[int | None
     return tuple(found[axis] if axis else None for axis in axes)
 
 
-def _turned(scope: Scope, x: Var, at: tuple[int | None, ...]) -> View:
-    view = view_of(scope, x)
-    return View(view.base, tuple(() if n is None else view.axes[n] for n in at))
+def _turned(scope: Scope, x: Var, at: tuple[int | None, ...], zeroed: bool) -> Zeroed:
+    found = zeroed_view(scope, x) if zeroed else Zeroed(view_of(scope, x))
+
+    def turned(axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
+        return tuple(() if n is None else axes[n] for n in at)
+
+    claims = tuple(c.on(turned(c.steps), turned(c.lies)) for c in found.claims)
+    return Zeroed(View(found.view.base, turned(found.view.axes)), claims)

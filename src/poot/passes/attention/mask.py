@@ -13,8 +13,9 @@ from dataclasses import dataclass
 
 from poot.ir.graph import Var
 from poot.passes.attention.declines import claim
-from poot.passes.attention.heads import Dims
 from poot.passes.attention.hidden import Bound, bound_of, conjuncts
+from poot.passes.attention.live import Length, length_at
+from poot.passes.attention.rows import Dims
 from poot.passes.attention.scores import Stage
 from poot.passes.attention.views import reshaped
 from poot.passes.engine import Scope
@@ -28,38 +29,99 @@ class Masks:
     attrs: tuple[tuple[str, float | int], ...]
 
 
-def read_masks(scope: Scope, masks: tuple[Stage, ...], dims: Dims, dtype: str) -> Masks:
-    """The masks of scores computed for operands of `dtype`. Raises Decline."""
+def score_lengths(scope: Scope, masks: tuple[Stage, ...], dims: Dims) -> list[Length]:
+    """The lengths past which every score is -inf in the end: nothing but -inf is put in a score's
+    place after."""
+    out: list[Length] = []
+    for stage in _last_hidden(masks):
+        batch = _batch_axes(stage, dims)
+        for each in _claims(scope, stage) if batch is not None else ():
+            length = length_at(scope, each, stage.shape, batch or [], dims.keys)
+            out += [length] if length is not None else []
+    return out
+
+
+def _last_hidden(masks: tuple[Stage, ...]) -> list[Stage]:
+    """The selects to -inf that stand at the end."""
+    out: list[Stage] = []
+    for stage in reversed(masks):
+        if stage.kind != "select" or stage.number != -math.inf:
+            break
+        out.append(stage)
+    return out
+
+
+def read_masks(
+    scope: Scope, masks: tuple[Stage, ...], dims: Dims, dtype: str, live: Length | None = None
+) -> Masks:
+    """The masks of scores computed for operands of `dtype`; what the live length says is left out.
+    Raises Decline."""
     adds = [m for m in masks if m.kind != "select"]
-    selects = [m for m in masks if m.kind == "select"]
     for mask in masks[len(adds) :]:
         what = "a mask is added after scores were selected away; add it before the select"
         claim(mask.kind == "select", what, mask.loc)
-    for mask in selects[1:]:
-        what = f"selects to unlike numbers, {selects[0].number} and {mask.number}"
-        claim(mask.number == selects[0].number, what, mask.loc)
+    selects = [_Select(m, _claims(scope, m)) for m in masks if m.kind == "select"]
+    if live is not None:
+        selects = _without(scope, selects, masks, dims, live)
+    fills = [s.stage.number for s in selects]
+    for select in selects[1:]:
+        what = f"selects to unlike numbers, {fills[0]} and {select.stage.number}"
+        claim(select.stage.number == fills[0], what, select.stage.loc)
     attrs: list[tuple[str, float | int]] = []
-    kept: Var | None = None
-    if selects:
-        kept = _kept(scope, selects, dims, attrs)
+    kept = _kept(scope, selects, dims, attrs)
     added = _sum(scope, adds, dims, dtype)
     if kept is None:
         return Masks((("mask", added),) if added is not None else (), tuple(attrs))
-    attrs.append(("mask_fill", selects[0].number))
+    attrs.append(("mask_fill", fills[0]))
     bias = (("bias", added),) if added is not None else ()
     return Masks((*bias, ("mask", kept)), tuple(attrs))
 
 
+@dataclass(frozen=True, slots=True)
+class _Select:
+    """A select of the scores, and the claims that together keep a score."""
+
+    stage: Stage
+    claims: tuple[tuple[Var, bool], ...]
+
+
+def _claims(scope: Scope, stage: Stage) -> tuple[tuple[Var, bool], ...]:
+    assert stage.operand is not None
+    return tuple(conjuncts(scope, stage.operand, stage.keeps))
+
+
+def _without(
+    scope: Scope, selects: list[_Select], masks: tuple[Stage, ...], dims: Dims, live: Length
+) -> list[_Select]:
+    """The selects without the claims that the live length makes."""
+    hidden = _last_hidden(masks)
+    out: list[_Select] = []
+    for select in selects:
+        batch = _batch_axes(select.stage, dims) if select.stage in hidden else None
+        left = tuple(
+            c for c in select.claims
+            if batch is None or length_at(scope, c, select.stage.shape, batch, dims.keys) != live
+        )  # fmt: skip
+        if left:
+            out.append(_Select(select.stage, left))
+    return out
+
+
+def _batch_axes(stage: Stage, dims: Dims) -> list[int] | None:
+    groups = _grouped(stage.shape[:-1], (dims.batch, dims.heads, dims.rows))
+    return groups[0] if groups is not None else None
+
+
 def _kept(
-    scope: Scope, selects: list[Stage], dims: Dims, attrs: list[tuple[str, float | int]]
+    scope: Scope, selects: list[_Select], dims: Dims, attrs: list[tuple[str, float | int]]
 ) -> Var | None:
     """Where every select keeps the score, but for claims that became attributes."""
     plain: list[_Claim] = []
     bounded: list[tuple[_Claim, Bound]] = []
-    for stage in selects:
-        assert stage.operand is not None
+    for select in selects:
+        stage = select.stage
         by_rows = stage.number == -math.inf and stage.shape[-2:] == (dims.rows, dims.keys)
-        for var, holds in conjuncts(scope, stage.operand, stage.keeps):
+        for var, holds in select.claims:
             bound = bound_of(scope, var, holds, stage.shape) if by_rows else None
             if bound is None:
                 plain.append(_Claim(var, holds, stage.shape))

@@ -9,17 +9,18 @@ intermediates of 16-bit chains become f32.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from poot.errors import TypeRuleError
 from poot.ir.graph import Eqn, Graph, Var
 from poot.ir.walk import results, users
 from poot.limits import DeviceLimits
+from poot.passes.attention.cache import Reader, cache_of
 from poot.passes.attention.declines import Decline, claim
-from poot.passes.attention.heads import Dims, Operands, dims_of, read_operands
+from poot.passes.attention.heads import Operands, read_operands
 from poot.passes.attention.logsum import LogSum, find_log_sums
 from poot.passes.attention.mask import Masks, cast_to, read_masks, read_sink
-from poot.passes.attention.scores import Form, Scores, read_stages, trace_scores
+from poot.passes.attention.proofs import proofs_of
+from poot.passes.attention.rows import Dims, dims_of
+from poot.passes.attention.scores import Form, read_stages, trace_scores
 from poot.passes.attention.softmax import (
     Chain,
     Softmax,
@@ -35,6 +36,7 @@ from poot.passes.engine import Outcome, Rule, Scope, rewrite
 _DTYPES: dict[str, tuple[str, ...]] = dict.fromkeys(
     ("spirv", "ptx", "hip", "llvm", "oracle"), ("f32", "f16", "bf16")
 )
+_UPDATES = ("dynamic_update_slice", "scatter_update")
 
 
 def fuse_attention(graph: Graph, limits: DeviceLimits) -> Outcome:
@@ -56,6 +58,8 @@ class Matcher:
         self.users = users(graph)
         self.results = {v.id for v in results(graph)}
         self.log_sums = find_log_sums(graph)
+        self.proofs = proofs_of(graph)
+        self.overwritten = _overwritten(graph)
         self.positions = {e.outs[0].id: n for n, e in enumerate(graph.eqns)}
         self.replaced_sums: dict[int, Var] = {}  # id of a log-sum-exp -> the eqn's second result
 
@@ -123,40 +127,42 @@ class Matcher:
         )
         form = read_stages(scores.stages, found.factor, found.loc)
         self._check_device(dims, scores.matmul.loc)
+        reader = Reader(scores.matmul, product, root, form.masks, dims)
         try:
-            return self._emitted(root, product, found, scores, form, dims, log_sum, scope)
+            return self._emitted(reader, found, form, log_sum, scope)
         except TypeRuleError as e:
             raise Decline(e.message, root.loc) from None
 
     def _emitted(
-        self,
-        root: Eqn,
-        product: Eqn,
-        found: Softmax,
-        scores: Scores,
-        form: Form,
-        dims: Dims,
-        log_sum: LogSum | None,
-        scope: Scope,
+        self, reader: Reader, found: Softmax, form: Form, log_sum: LogSum | None, scope: Scope
     ) -> Var:
-        operands = read_operands(scope, scores.matmul, product, dims)
-        q, k, v = (operands.q, operands.k, operands.v)
-        dtypes = {q.type.dtype, k.type.dtype, v.type.dtype, root.out.type.dtype}
+        root, dims = reader.root, reader.dims
+        end = self.positions.get(root.outs[0].id, 0)
+        cache = cache_of(
+            scope, reader, self.proofs, lambda v: self.overwritten.get(v.id, end) < end
+        )
+        operands = read_operands(scope, reader.scores, cache.parts, dims, cache.pages)
+        at = {"q": operands.q, "k": operands.k, "v": operands.v}
+        dtypes = {x.type.dtype for x in (*at.values(), root.out)}
         dtype = dtypes.pop() if len(dtypes) == 1 else "f32"
         known = _DTYPES.get(self.limits.target, ())
         claim(dtype in known, f"{self.limits.target} has no attention in {dtype}", root.loc)
-        masks = read_masks(scope, form.masks, dims, dtype)
-        if found.sink is not None:
-            sink = read_sink(scope, found.sink, found.scores.type.shape, dims, found.loc)
-            masks = replace(masks, operands=(*masks.operands, ("sink", sink)))
-        q, k, v = (cast_to(scope, x, dtype) for x in (q, k, v))
+        masks = read_masks(scope, form.masks, dims, dtype, cache.live)
         if operands.k_shared is not None:
-            shared = ("k_shared", cast_to(scope, operands.k_shared, dtype))
-            masks = replace(masks, operands=(shared, *masks.operands))
-        outs = _attention(scope, (q, k, v), operands, form, masks, log_sum is not None)
+            at["k_shared"] = operands.k_shared
+        at = {name: cast_to(scope, x, dtype) for name, x in at.items()}
+        if operands.read is not None:
+            at["read"] = operands.read
+        if cache.live is not None:
+            at["len"] = cache.live.written(scope, dims.batch)
+        at |= dict(masks.operands)
+        if found.sink is not None:
+            at["sink"] = read_sink(scope, found.sink, found.scores.type.shape, dims, found.loc)
+        attrs = _attrs(operands, form, masks, log_sum is not None)
+        outs = scope.emit_all("attention", *at.values(), operands=tuple(at), **attrs)
         if log_sum is not None:
             self.replaced_sums[log_sum.root.out.id] = outs[1]
-        scope.did(_summary(q, k, v, form, masks), root.loc)
+        scope.did(_summary(at, form, masks, dims), root.loc)
         return reshaped(scope, cast_to(scope, outs[0], root.out.type.dtype), root.out.type.shape)
 
     def _check_readers(
@@ -210,36 +216,31 @@ def _divisor(scope: Scope, eqn: Eqn, chain: Chain) -> Var | None:
     return by.ins[0]
 
 
-def _attention(
-    scope: Scope,
-    qkv: tuple[Var, Var, Var],
-    operands: Operands,
-    form: Form,
-    masks: Masks,
-    lse: bool,
-) -> tuple[Var, ...]:
-    names = ("q", "k", "v", *(name for name, _ in masks.operands))
+def _attrs(operands: Operands, form: Form, masks: Masks, lse: bool) -> dict[str, object]:
     attrs: dict[str, object] = dict(masks.attrs)
+    attrs["scale"] = form.scale * operands.factor
     if form.softcap is not None:
         attrs["softcap"] = form.softcap
     if lse:
         attrs["lse"] = True
-    return scope.emit_all(
-        "attention",
-        *qkv,
-        *(v for _, v in masks.operands),
-        operands=names,
-        scale=form.scale * operands.factor,
-        **attrs,
-    )
+    return attrs
 
 
-def _summary(q: Var, k: Var, v: Var, form: Form, masks: Masks) -> str:
+def _summary(at: dict[str, Var], form: Form, masks: Masks, dims: Dims) -> str:
     """What was fused, for people."""
-    n_rep = q.type.shape[1] // k.type.shape[1]
-    parts = [f"attention q {q.type} k {k.type} v {v.type} n_rep = {n_rep}"]
-    parts += [f"{name} {x.type}" for name, x in masks.operands]
+    n_rep = dims.heads // at["k"].type.shape[1]
+    parts = [f"attention q {at['q'].type} k {at['k'].type} v {at['v'].type} n_rep = {n_rep}"]
+    parts += [f"{name} {x.type}" for name, x in at.items() if name not in "qkv"]
     parts += [f"{name} {value}" for name, value in masks.attrs]
     if form.softcap is not None:
         parts.append(f"softcap {form.softcap:g}")
     return ", ".join(parts)
+
+
+def _overwritten(graph: Graph) -> dict[int, int]:
+    """For each value that an update replaces a part of, where the first such eqn stands."""
+    found: dict[int, int] = {}
+    for n, eqn in enumerate(graph.eqns):
+        if eqn.op in _UPDATES:
+            found.setdefault(eqn.ins[0].id, n)
+    return found

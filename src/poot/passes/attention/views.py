@@ -44,22 +44,29 @@ def whole(var: Var) -> View:
 def view_of(scope: Scope, var: Var, *, scaled: bool = False, rounded: bool = False) -> View:
     """What var is a view of. Casts that lose nothing are followed too; where `rounded` those that
     round as well, where `scaled` multiplications by a number."""
-    steps: list[Eqn] = []
-    base = var
-    while len(steps) < _LONGEST:
-        eqn = scope.producer(base)
-        if eqn is None or not _is_followed(scope, eqn, scaled, rounded):
-            break
-        steps.append(eqn)
-        base = eqn.ins[0]
+    base, steps = steps_to(scope, var, scaled=scaled, rounded=rounded)
     view = whole(base)
     for eqn in reversed(steps):
         if eqn.op in MOVES:
-            axes = _moved(eqn, view.axes)  # None: no longer rows of pairs; begin again here
+            axes = moved(eqn, view.axes)  # None: no longer rows of pairs; begin again here
             view = whole(eqn.out) if axes is None else View(view.base, axes, view.factor)
         elif eqn.op != "cast":
             view = View(view.base, view.axes, view.factor * (factor_of(scope, eqn) or 1.0))
     return view
+
+
+def steps_to(
+    scope: Scope, var: Var, *, scaled: bool = False, rounded: bool = False
+) -> tuple[Var, list[Eqn]]:
+    """(base, the eqns that `view_of` follows from var back to it, the last of them first)."""
+    steps: list[Eqn] = []
+    while len(steps) < _LONGEST:
+        eqn = scope.producer(var)
+        if eqn is None or not _is_followed(scope, eqn, scaled, rounded):
+            break
+        steps.append(eqn)
+        var = eqn.ins[0]
+    return var, steps
 
 
 def _is_followed(scope: Scope, eqn: Eqn, scaled: bool, rounded: bool) -> bool:
@@ -80,18 +87,22 @@ def factor_of(scope: Scope, eqn: Eqn) -> float | None:
     return by if eqn.op == "mul" else 1.0 / by
 
 
-def _moved(eqn: Eqn, axes: tuple[Axis, ...]) -> tuple[Axis, ...] | None:
+def moved(eqn: Eqn, axes: tuple[Axis, ...]) -> tuple[Axis, ...] | None:
     """The axes after a move, or None where they are no longer such rows of pairs."""
     shape = eqn.out.type.shape
     if eqn.op == "transpose":
         return tuple(axes[p] for p in ints_attr(eqn, "perm"))
     if eqn.op == "broadcast":
-        padded = ((),) * (len(shape) - len(axes)) + axes
-        return tuple(
-            ((n, 0),) if not axis and n != 1 else axis
-            for axis, n in zip(padded, shape, strict=True)
-        )
+        return stretched(axes, shape)
     return _regrouped([pair for axis in axes for pair in axis], shape)
+
+
+def stretched(axes: tuple[Axis, ...], shape: tuple[int, ...]) -> tuple[Axis, ...]:
+    """The axes of a value as it is broadcast to that shape."""
+    padded = ((),) * (len(shape) - len(axes)) + axes
+    return tuple(
+        ((n, 0),) if not axis and n != 1 else axis for axis, n in zip(padded, shape, strict=True)
+    )
 
 
 def _regrouped(pairs: list[tuple[int, int]], shape: tuple[int, ...]) -> tuple[Axis, ...] | None:

@@ -53,12 +53,12 @@ def numbers_from_arrays(graph: Graph) -> Graph:
 
 
 def _repeated(type: TensorType, data: bytes) -> float | int | bool | None:
-    """The element that an array's bytes repeat, or None."""
+    """The number that an array's bytes repeat, or None."""
     held = DTYPES[type.dtype].numpy
     if data[held.itemsize :] != data[: -held.itemsize]:
         return None
     value = np.frombuffer(data, held, 1)[0].item()
-    return math.nan if isinstance(value, float) and math.isnan(value) else value
+    return None if value != value else value  # a NaN's sign and payload have no number
 
 
 @rule(*_PLAIN)
@@ -76,7 +76,10 @@ def fold(eqn: Eqn, scope: Scope) -> Var | None:
             np.asarray(v).astype(DTYPES[t.dtype].numpy) for v, t in zip(values, ins, strict=True)
         ]
         got = np.asarray(ROWS[eqn.op](at, *arrays, **dict(eqn.attrs)))
-    return scope.emit("const", shape=out.shape, dtype=out.dtype, value=got.item())
+    value = got.item()
+    if value != value:
+        return None  # a NaN's sign and payload have no number
+    return scope.emit("const", shape=out.shape, dtype=out.dtype, value=value)
 
 
 @rule("reshape", "broadcast", "transpose", "slice")

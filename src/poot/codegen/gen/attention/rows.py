@@ -30,10 +30,17 @@ class Row:
 
 
 def declare_state(job: Job, parts: Parts, lanes: int) -> None:
-    """The lanes' states in workgroup memory: lanes * (dv + 2) floats."""
-    job.k.shared("acc", "f32", parts.value_width * lanes)
-    job.k.shared("peaks", "f32", lanes)
-    job.k.shared("sums", "f32", lanes)
+    """The lanes' states in workgroup memory: lanes * (dv + 2) floats, with nothing between them."""
+    align = packed_align(lanes)
+    job.k.shared("acc", "f32", parts.value_width * lanes, align)
+    job.k.shared("peaks", "f32", lanes, align)
+    job.k.shared("sums", "f32", lanes, align)
+
+
+def packed_align(lanes: int) -> int:
+    """The alignment, in bytes, at which arrays of a multiple of `lanes` floats follow one another
+    without a gap: the planner counts none."""
+    return min(16, 4 * lanes)
 
 
 def open_row(job: Job, parts: Parts, index: Index, lanes: int) -> Row:
@@ -48,7 +55,7 @@ def _query(job: Job, parts: Parts, where: Where, lanes: int) -> Callable[[Index]
     if not job.request.schedule.get("stage_q"):
         return lambda d: job.pull.value(q, (*where, d))
     k = job.k
-    k.shared("query", "f32", parts.width)
+    k.shared("query", "f32", parts.width, packed_align(lanes))
     with k.for_(k.lane(), parts.width, lanes, name="d") as d:
         at = job.indexer.atom(d, parts.width)
         k.store("query", d, job.pull.value(q, (*where, at)))

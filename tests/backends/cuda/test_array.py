@@ -1,0 +1,152 @@
+"""Outputs left on the device: how long they live, and what other libraries see."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import poot
+from poot import ops
+from poot.backends.base import Lease
+from poot.backends.cuda import open_device
+from poot.backends.cuda.array import CudaArray
+from poot.errors import BackendError, BindError
+from poot.ir.graph import TensorType
+from poot.session import Session
+from tests.support.fake_cuda import fake_device
+from tests.support.ptx_device import ptx_device
+
+
+def step(kv, x, pos):
+    kv = ops.dynamic_update_slice(kv, x, pos, axis=0)
+    return {"sum": kv.sum(axis=0), "big": kv.sum(axis=0) > 2.0}, kv
+
+
+def session(device: object, **options: bool) -> Session:
+    specs = (
+        poot.state((4, 8)),
+        poot.slot((1, 8), "f32"),
+        poot.slot((), "i32", kind="pos", range=(0, 4)),
+    )
+    program = poot.compile(poot.trace(step, specs), device, cache=False)  # pyright: ignore[reportArgumentType] - a device
+    return program.bind(device_outputs=True, **options)
+
+
+def ones(value: float = 1.0) -> np.ndarray:
+    return np.full((1, 8), value, np.float32)
+
+
+def test_an_output_lives_until_the_next_step_and_a_copy_longer():
+    bound = session(ptx_device())
+    out = bound.step(x=ones(), pos=0)
+    first, flags = out["sum"], out["big"]
+    assert isinstance(first, CudaArray)
+    np.testing.assert_array_equal(first.numpy(), np.ones(8, np.float32))
+    np.testing.assert_array_equal(np.asarray(flags), np.zeros(8, np.bool_))
+    kept = first.copy()
+    bound.step(x=ones(2.0), pos=1)
+    for touch in (
+        first.numpy,
+        first.copy,
+        first.__dlpack__,
+        lambda: first.__cuda_array_interface__,
+    ):
+        with pytest.raises(BindError, match=r"f32\[8\] was valid until .*keep one by out.copy"):
+            touch()
+    assert "no longer valid" in repr(first)
+    np.testing.assert_array_equal(kept.numpy(), np.ones(8, np.float32))
+
+
+def test_an_output_goes_with_its_session():
+    bound = session(ptx_device())
+    out = bound.step(x=ones(), pos=0)["sum"]
+    bound.close()
+    with pytest.raises(BindError, match="went with its session"):
+        out.numpy()
+
+
+def test_a_fork_leaves_its_outputs_on_the_device_too():
+    bound = session(ptx_device())
+    bound.step(x=ones(), pos=0)
+    other = bound.fork()
+    mine, theirs = bound.step(x=ones(), pos=1)["sum"], other.step(x=ones(3.0), pos=1)["sum"]
+    np.testing.assert_array_equal(mine.numpy(), np.full(8, 2, np.float32))
+    np.testing.assert_array_equal(theirs.numpy(), np.full(8, 4, np.float32))
+
+
+def test_a_target_without_a_device_says_so():
+    with pytest.raises(BackendError, match="the oracle has no device to leave outputs on"):
+        session("oracle").step(x=ones(), pos=0)
+    with pytest.raises(BackendError, match="leaves no outputs on the device"):
+        session("cpu").step(x=ones(), pos=0)
+
+
+def array(dtype: str = "f32", shape: tuple[int, ...] = (2, 3)) -> CudaArray:
+    device = fake_device()
+    return CudaArray(device, device.allocate(64, "x"), 16, TensorType(dtype, shape), Lease())
+
+
+def test_the_interface_names_the_address_and_the_stream():
+    found = array()
+    seen = found.__cuda_array_interface__
+    assert seen["data"] == (found._buffer.pointer + 16, False)
+    assert (seen["shape"], seen["typestr"], seen["stream"]) == ((2, 3), "<f4", 7)
+    assert array("bool").__cuda_array_interface__["typestr"] == "<u4"
+    assert array("i32", (0,)).__cuda_array_interface__["data"] == (0, False)
+    with pytest.raises(BackendError, match="take it over DLPack"):
+        _ = array("bf16").__cuda_array_interface__
+
+
+def test_a_consumers_stream_waits_unless_it_says_not_to():
+    found = array()
+    driver = found._device.driver  # pyright: ignore[reportAttributeAccessIssue] - the fake device's
+    for stream, asked in ((None, ["follow 1"]), (5, ["follow 5"]), (-1, [])):
+        driver.asked.clear()
+        found.__dlpack__(stream=stream)
+        assert driver.asked == asked
+    with pytest.raises(BufferError, match=r"on cuda:0, not on \(1, 0\)"):
+        found.__dlpack__(dl_device=(1, 0))
+    with pytest.raises(ValueError, match="without a copy"):
+        np.asarray(found, copy=False)
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("provider", ["cuda-bindings", "pycuda"])
+def test_torch_reads_an_output_where_it_is(provider):
+    torch = pytest.importorskip("torch")
+    bound = session(open_device(0, provider=provider))
+    out = bound.step(x=ones(3.0), pos=0)["sum"]
+    taken = torch.from_dlpack(out)
+    assert taken.device.type == "cuda"
+    assert taken.data_ptr() == out.__cuda_array_interface__["data"][0]
+    assert float(taken.sum()) == 24.0
+    assert float(torch.as_tensor(out, device="cuda").sum()) == 24.0
+    kept = torch.from_dlpack(out.copy())
+    bound.step(x=ones(5.0), pos=1)
+    torch.cuda.synchronize()
+    assert float(kept.sum()) == 24.0
+
+
+@pytest.mark.cuda
+def test_a_program_runs_on_the_callers_stream():
+    torch = pytest.importorskip("torch")
+    stream = torch.cuda.Stream()
+    bound = session(open_device(0, provider="cuda-bindings", stream=stream))
+    bound.capture()
+    with torch.cuda.stream(stream):
+        out = torch.from_dlpack(bound.step(x=ones(2.0), pos=0)["sum"])
+        doubled = out * 2
+    stream.synchronize()
+    assert float(doubled.sum()) == 32.0
+
+
+def test_a_lease_ends_every_array_under_it():
+    lease = Lease()
+    found = array()
+    other = CudaArray(found._device, found._buffer, 0, replace(found.type), lease)
+    other.numpy()
+    lease.end()
+    with pytest.raises(BindError):
+        other.numpy()

@@ -1,0 +1,177 @@
+"""The calls that cuda-bindings gets, in order, against a stand-in for the library."""
+
+from __future__ import annotations
+
+import ctypes
+
+import numpy as np
+import pytest
+
+from poot.backends.cuda import cuda_bindings
+from poot.backends.cuda.cuda_bindings import BindingsDriver, BindingsProvider
+from poot.backends.cuda.provider import Call
+from poot.errors import BackendUnavailable, DeviceLost, LaunchError, OutOfDeviceMemory
+from tests.support.fake_bindings import FakeBindings, Result
+
+
+@pytest.fixture
+def cu(monkeypatch: pytest.MonkeyPatch) -> FakeBindings:
+    fake = FakeBindings()
+    monkeypatch.setattr(cuda_bindings, "cu", fake)
+    monkeypatch.setattr(cuda_bindings, "NO_BINDINGS", "")
+    return fake
+
+
+def opened(cu: FakeBindings, stream: object | None = None) -> BindingsDriver:
+    driver = BindingsProvider().open(0, stream)
+    cu.calls.clear()
+    return driver
+
+
+def call(driver: BindingsDriver, name: str = "gemv") -> Call:
+    function = driver.load(b".version\0", name, 0)
+    return Call(name, function, (3, 2, 1), 64, 0, bytes(range(16)), (0, 8, 12))
+
+
+def test_a_device_is_its_facts(cu):
+    (row,) = BindingsProvider().facts()
+    assert row.description == "a card, CUDA 13.0, cuda-bindings"
+    assert row.limits.arch == "sm_90a"
+
+
+def test_a_driver_that_is_not_there_is_a_reason(cu, monkeypatch):
+    cu.fails["cuInit"] = Result.CUDA_ERROR_INVALID_VALUE
+    with pytest.raises(BackendUnavailable, match="doesn't start: INVALID_VALUE, the driver's"):
+        BindingsProvider().facts()
+    monkeypatch.setattr(cuda_bindings, "NO_BINDINGS", "pip install 'poot[cuda]'")
+    with pytest.raises(BackendUnavailable, match="pip install"):
+        BindingsProvider().facts()
+
+
+def test_the_primary_context_is_retained_and_released(cu):
+    driver = BindingsProvider().open(0, None)
+    assert "cuDevicePrimaryCtxRetain" in cu.names()
+    assert "cuStreamCreate" in cu.names()
+    driver.close()
+    driver.close()
+    assert cu.names().count("cuDevicePrimaryCtxRelease") == 1
+    assert cu.names().count("cuStreamDestroy") == 1
+
+
+def test_a_callers_stream_brings_its_context_and_is_left_alone(cu):
+    driver = BindingsProvider().open(0, 0x5555)
+    assert "cuDevicePrimaryCtxRetain" not in cu.names()
+    assert ("cuStreamGetCtx", (0x5555,)) in cu.calls
+    assert driver.stream == 0x5555
+    driver.close()
+    assert not {"cuStreamDestroy", "cuDevicePrimaryCtxRelease"} & set(cu.names())
+
+
+def test_the_default_stream_runs_in_the_current_context(cu):
+    cu.gives["cuCtxGetCurrent"] = (42,)
+    driver = opened(cu, 1)
+    driver.synchronize()
+    assert cu.calls[0] == ("cuCtxPushCurrent", (42,))
+
+
+def test_every_call_stands_in_the_context(cu):
+    driver = opened(cu)
+    driver.copy(1, 2, 3)
+    driver.zero(1, 8)
+    driver.copy_in(1, np.zeros(4, np.uint8))
+    driver.copy_out(np.zeros(4, np.uint8), 1)
+    names = cu.names()
+    assert names[0::3] == ["cuCtxPushCurrent"] * 4
+    assert names[2::3] == ["cuCtxPopCurrent"] * 4
+    assert names[1::3] == [
+        "cuMemcpyDtoDAsync", "cuMemsetD8Async", "cuMemcpyHtoDAsync", "cuMemcpyDtoHAsync",
+    ]  # fmt: skip
+
+
+def test_memory_that_is_not_there_is_typed(cu):
+    driver = opened(cu)
+    cu.fails["cuMemAlloc"] = Result.CUDA_ERROR_OUT_OF_MEMORY
+    with pytest.raises(OutOfDeviceMemory, match="64 bytes"):
+        driver.allocate(64)
+    assert driver.memory() == (100, 200)
+
+
+def test_a_module_that_is_refused_comes_with_the_assemblers_words(cu):
+    driver = opened(cu)
+    cu.fails["cuModuleLoadDataEx"] = Result.CUDA_ERROR_INVALID_PTX
+    with pytest.raises(LaunchError, match=r"kernel gemv: .* no such module: INVALID_PTX"):
+        driver.load(b"x\0", "gemv", 0)
+
+
+def test_more_workgroup_memory_is_asked_of_the_function(cu):
+    driver = opened(cu)
+    driver.load(b"x\0", "gemv", 100_000)
+    (asked,) = [args for name, args in cu.calls if name == "cuFuncSetAttribute"]
+    assert asked[1:] == ("most", 100_000)
+
+
+def test_arguments_are_where_the_launch_is_told(cu):
+    driver = opened(cu)
+    bound = driver.bind([call(driver)])
+    table = (ctypes.c_void_p * 3).from_address(bound.pointers[0])
+    values = [ctypes.c_uint8.from_address(at).value for at in table]
+    assert values == [0, 8, 12]
+    driver.launch(bound, is_checked=False)
+    (launch,) = [args for name, args in cu.calls if name == "cuLaunchKernel"]
+    assert launch[1:8] == (3, 2, 1, 64, 1, 1, 0)
+    assert launch[9:] == (bound.pointers[0], 0)
+
+
+def test_a_checked_launch_waits_for_each_kernel(cu):
+    driver = opened(cu)
+    bound = driver.bind([call(driver), call(driver, "norm")])
+    cu.calls.clear()
+    driver.launch(bound, is_checked=True)
+    assert [n for n in cu.names() if "Ctx" not in n] == [
+        "cuLaunchKernel",
+        "cuStreamSynchronize",
+    ] * 2
+    cu.fails["cuStreamSynchronize"] = Result.CUDA_ERROR_ILLEGAL_ADDRESS
+    with pytest.raises(DeviceLost, match="kernel gemv: an access outside of every allocation"):
+        driver.launch(bound, is_checked=True)
+
+
+def test_a_graph_is_a_chain_of_kernel_nodes(cu):
+    driver = opened(cu)
+    bound = driver.bind([call(driver), call(driver, "norm"), call(driver)])
+    cu.calls.clear()
+    graph = driver.record(bound)
+    nodes = [args for name, args in cu.calls if name == "cuGraphAddKernelNode"]
+    assert [args[2] for args in nodes] == [0, 1, 1]
+    assert nodes[1][3].kernelParams == bound.pointers[1]
+    assert (nodes[0][3].gridDimX, nodes[0][3].blockDimX) == (3, 64)
+    assert cu.names()[-3:] == ["cuGraphInstantiate", "cuGraphDestroy", "cuCtxPopCurrent"]
+    driver.replay(graph)
+    assert ("cuGraphLaunch", (graph, driver._stream)) in cu.calls
+    driver.release(graph)
+    assert "cuGraphExecDestroy" in cu.names()
+
+
+def test_times_are_between_events_in_microseconds(cu):
+    driver = opened(cu)
+    assert driver.timed(driver.bind([call(driver), call(driver)])) == [250.0, 250.0]
+    assert cu.names().count("cuEventDestroy") == 3
+
+
+def test_a_lost_context_frees_nothing_and_is_reset_at_the_close(cu):
+    driver = opened(cu)
+    pointer = driver.allocate(64)
+    cu.fails["cuStreamSynchronize"] = Result.CUDA_ERROR_ILLEGAL_ADDRESS
+    with pytest.raises(DeviceLost):
+        driver.synchronize()
+    cu.calls.clear()
+    driver.free(pointer)
+    driver.close()
+    assert cu.names() == ["cuDevicePrimaryCtxReset"]
+
+
+def test_another_stream_waits_by_an_event(cu):
+    driver = opened(cu)
+    driver.follow(9)
+    names = [n for n in cu.names() if "Ctx" not in n]
+    assert names == ["cuEventCreate", "cuEventRecord", "cuStreamWaitEvent", "cuEventDestroy"]
