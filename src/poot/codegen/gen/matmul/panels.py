@@ -252,11 +252,14 @@ def _epilogue(work: Work, segment: Segment, panel: Index, strip: Index) -> None:
         row = _row_below(work, row)
         for v in range(shape.vectors):
             col = column_of(work, segment, panel, v)
+            is_there = ix.below(col, segment.cols)
+            if is_there.literal is False:
+                continue
             own = work.row_coords(segment, row, col)
             mine = [
                 k.load("sums", sum_place(work, p, within, v)) for p in range(len(segment.products))
             ]
-            with job.when(ix.below(col, segment.cols)):
+            with job.when(is_there):
                 store_element(job, segment, work.sinks, own, mine)
 
 
