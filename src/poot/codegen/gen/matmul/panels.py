@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from poot.codegen.gen.grid import each_group
-from poot.codegen.gen.index import ZERO, Index
+from poot.codegen.gen.index import ZERO, Index, Indexer
 from poot.codegen.gen.job import Job, open_job
 from poot.codegen.gen.lanes import once, part
 from poot.codegen.gen.lowered import KernelCall, Lowered
@@ -249,21 +249,20 @@ def _epilogue(work: Work, segment: Segment, panel: Index, strip: Index) -> None:
     with k.for_(0, stop, name="r") as r:
         within = ix.atom(r, shape.strip)
         row = ix.bounded(first + within, shape.rows) if shape.strips == 1 else first + within
-        row = _row_below(work, row)
+        row = _known_below(ix, row, shape.rows)
         for v in range(shape.vectors):
             col = column_of(work, segment, panel, v)
             is_there = ix.below(col, segment.cols)
             if is_there.literal is False:
                 continue
-            own = work.row_coords(segment, row, col)
             mine = [
                 k.load("sums", sum_place(work, p, within, v)) for p in range(len(segment.products))
             ]
             with job.when(is_there):
+                own = work.row_coords(segment, row, _known_below(ix, col, segment.cols))
                 store_element(job, segment, work.sinks, own, mine)
 
 
-def _row_below(work: Work, row: Index) -> Index:
-    """The row as an index known to lie below the rows, which the loop's stop saw to."""
-    ix, rows = work.job.indexer, work.shape.rows
-    return row if row.high < rows else ix.atom(ix.value(row), rows)
+def _known_below(ix: Indexer, index: Index, extent: int) -> Index:
+    """The index as one that lies below the extent, which control around has seen to."""
+    return index if index.high < extent else ix.atom(ix.value(index), extent)
