@@ -14,6 +14,7 @@ from poot.passes.attention.match import fuse_attention
 from poot.passes.canonicalize import canonicalize
 from poot.passes.dce import dce
 from poot.passes.engine import Note, Outcome
+from poot.passes.records import form_records
 from poot.passes.regions.form import form_regions
 from poot.passes.rope.match import fuse_rope
 
@@ -61,13 +62,29 @@ def _dce(graph: Graph, limits: DeviceLimits) -> Outcome:
     return Outcome(kept, (("removed", gone),) if gone else ())
 
 
+RECORDS = Pass("records", form_records)
 PIPELINE: tuple[Pass, ...] = (
     Pass("canonicalize", canonicalize),
     Pass("rope", fuse_rope),
     Pass("attention", fuse_attention),
+    RECORDS,
     Pass("regions", form_regions),
     Pass("dce", _dce),
 )
+
+
+# What a feed, the planner's own graph of a program's slots, goes through.
+FEED_PASSES: tuple[Pass, ...] = (Pass("regions", form_regions), Pass("dce", _dce))
+
+
+def with_records(passes: tuple[Pass, ...]) -> tuple[Pass, ...]:
+    """The passes, RECORDS among them: a device reports guards by records, whatever else is done to
+    a graph. It stands before regions are formed, or last."""
+    if RECORDS in passes:
+        return passes
+    names = [p.name for p in passes]
+    at = names.index("regions") if "regions" in names else len(passes)
+    return (*passes[:at], RECORDS, *passes[at:])
 
 
 def run_pipeline(
