@@ -8,7 +8,7 @@ import pytest
 from poot.codegen.emitters import emit
 from poot.codegen.gen.lower import lower
 from poot.limits import PROFILES
-from tests.support.gpu import GPUS, clean, gpu, validate
+from tests.support.gpu import DEVICES, clean, gpu, validate
 from tests.support.launch import assert_close, inputs_of, run_request, wanted
 from tests.support.on_device import run_on
 from tests.support.requests import CASES, Case
@@ -38,7 +38,7 @@ def test_each_step_is_the_oracles_in_the_simulator(name, profile):
         assert_close(got, want, case.within)
 
 
-@pytest.mark.parametrize("target", GPUS)
+@pytest.mark.parametrize("target", DEVICES)
 def test_each_step_is_the_oracles_on_a_device(target):
     device = gpu(target)
     for case in CASES.values():
