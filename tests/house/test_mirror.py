@@ -12,34 +12,9 @@ FREE = ("tests/house/", "tests/support/", "tests/cases/", "tests/suites/")
 # added.
 UNTESTED = frozenset(
     {
-        "src/poot/api.py",
-        "src/poot/backends/vulkan/__init__.py",
-        "src/poot/backends/vulkan/api.py",
-        "src/poot/backends/vulkan/device.py",
-        "src/poot/backends/vulkan/driver.py",
-        "src/poot/backends/vulkan/loader.py",
-        "src/poot/backends/vulkan/properties.py",
-        "src/poot/backends/wgpu/__init__.py",
-        "src/poot/backends/wgpu/adapters.py",
-        "src/poot/backends/wgpu/device.py",
-        "src/poot/backends/wgpu/loader.py",
         "src/poot/codegen/emitters.py",
-        "src/poot/codegen/gen/attention/keys.py",
-        "src/poot/codegen/gen/attention/parts.py",
-        "src/poot/codegen/gen/attention/score.py",
-        "src/poot/codegen/gen/attention/softmax.py",
-        "src/poot/codegen/gen/attention/streaming.py",
         "src/poot/codegen/stored.py",
-        "src/poot/passes/pipeline.py",
-        "src/poot/passes/regions/bodies.py",
-        "src/poot/passes/regions/groups.py",
-        "src/poot/passes/regions/norms.py",
-        "src/poot/passes/regions/places.py",
-        "src/poot/passes/regions/table.py",
         "src/poot/planner/request.py",
-        "src/poot/program.py",
-        "src/poot/report.py",
-        "src/poot/runner.py",
     }
 )
 

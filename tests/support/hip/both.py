@@ -78,7 +78,8 @@ def agree(
     within: float = 0.0,
     wave: int = 64,
 ) -> dict[str, np.ndarray]:
-    """Every buffer is the simulator's after the launch, to `within` relatively; what fibers gave."""
+    """Every buffer is the simulator's after the launch, to `within` relatively; what fibers
+    gave."""
     got = by_fibers(kernel, arrays, grid, imms, wave)
     want = by_simulator(kernel, arrays, grid, imms)
     for name, mine in got.items():
