@@ -58,7 +58,7 @@ tests() { # tests NAME SECONDS ARGUMENTS...
     local name=$1 seconds=$2
     shift 2
     timeout --kill-after=10s "$seconds" "$python" -m pytest -p no:cacheprovider -q \
-        --timeout=240 --junitxml "$out/$name.xml" "$@" >"$out/$name.log" 2>&1
+        --timeout=240 -o faulthandler_timeout=60 --junitxml "$out/$name.xml" "$@" >"$out/$name.log" 2>&1
 }
 
 step_stash() {
@@ -78,10 +78,10 @@ step_facts() {
 }
 
 suites=(tests/suites tests/codegen tests/backends/test_base.py)
-step_cuda() { POOT_CUDA_PROVIDER=cuda-bindings tests cuda 500 tests/backends/cuda "${suites[@]}" -k cuda; }
-step_pycuda() { POOT_CUDA_PROVIDER=pycuda tests pycuda 500 tests/backends/cuda "${suites[@]}" -k cuda; }
-step_vulkan() { POOT_REQUIRE=vulkan tests vulkan 500 tests/backends/vulkan "${suites[@]}" -k vulkan; }
-step_wgpu() { POOT_REQUIRE=wgpu tests wgpu 500 tests/backends/wgpu "${suites[@]}" -k wgpu; }
+step_cuda() { POOT_CUDA_PROVIDER=cuda-bindings tests cuda 150 tests/backends/cuda "${suites[@]}" -k cuda; }
+step_pycuda() { POOT_CUDA_PROVIDER=pycuda tests pycuda 110 tests/backends/cuda "${suites[@]}" -k cuda; }
+step_vulkan() { POOT_REQUIRE=vulkan tests vulkan 170 tests/backends/vulkan "${suites[@]}" -k vulkan; }
+step_wgpu() { POOT_REQUIRE=wgpu tests wgpu 170 tests/backends/wgpu "${suites[@]}" -k wgpu; }
 
 # cuda-bindings looks up entry points that an older driver lacks, which memcheck would report as API
 # errors: only what kernels do counts here.

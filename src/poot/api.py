@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from poot.backends.base import Device
 from poot.backends.registry import auto_target, open_device
+from poot.binding import bind_weights
 from poot.cache import DiskCache
 from poot.codegen.code import Code
 from poot.codegen.emitters import emit
@@ -20,7 +21,17 @@ from poot.errors import BackendUnavailable, FormatError
 from poot.ir.graph import Graph
 from poot.knobs import knobs
 from poot.limits import PROFILES, DeviceLimits
-from poot.passes.pipeline import PIPELINE, Pass, PassReport, run_pipeline
+from poot.oracle_runner import OracleRunner
+from poot.passes.pipeline import (
+    FEED_PASSES,
+    PIPELINE,
+    RECORDS,
+    Pass,
+    PassReport,
+    run_pipeline,
+    with_records,
+)
+from poot.planner.feed import feed_of
 from poot.planner.key import GENERATOR_VERSION
 from poot.planner.make import make_plan
 from poot.planner.request import Request
@@ -28,8 +39,8 @@ from poot.planner.schedules import choose
 from poot.planner.steps import choose_nothing
 from poot.program import Compiled, CompiledEntry
 from poot.report import explain, stage_text
-from poot.runner import DeviceRunner, OracleRunner, upload_shared
-from poot.session import Session, bind_weights
+from poot.runner import DeviceRunner, upload_shared
+from poot.session import Session
 
 LOG = logging.getLogger("poot")
 Progress = Callable[[str, int, int], None]
@@ -124,8 +135,7 @@ class Program(Compiled):
         ill-typed or (unless allowed) non-finite one, and BackendUnavailable where the program was
         compiled from a
         profile. What was bound is copied: changing an array later changes nothing. With
-        `device_outputs` outputs stay on the device, as arrays that are valid until the session's
-        next step; the device has to be able to (cuda), or `step` raises BackendError."""
+        `device_outputs` every step leaves its outputs on the device that doesn't say otherwise."""
         graphs = {
             name: e.source if self._is_oracle else e.final for name, e in self.entries.items()
         }
@@ -139,7 +149,7 @@ class Program(Compiled):
             )
         loaded = self.device.load(self.codes)
         shared = upload_shared(self, self.device, graphs, arrays)
-        runner = DeviceRunner(self, self.device, loaded, shared, graphs)
+        runner = DeviceRunner(self, self.device, loaded, shared)
         return Session(self, runner, graphs, device_outputs)
 
     @property
@@ -155,6 +165,16 @@ class Program(Compiled):
         """One stage as text: "trace", a pass's name, "final", "plan", or "kernels". Raises
         BindError with the list."""
         return stage_text(self, stage, entry)
+
+
+def _feeds(graphs: Mapping[str, Graph], limits: DeviceLimits) -> dict[str, Graph]:
+    """What checks the slots that come from the device, by entry point, in regions."""
+    feeds: dict[str, Graph] = {}
+    for name, graph in graphs.items():
+        feed = feed_of(graph)
+        if feed is not None:
+            feeds[name] = run_pipeline(feed, limits, FEED_PASSES)[0]
+    return feeds
 
 
 def compile(
@@ -180,10 +200,11 @@ def compile(
     finals: dict[str, Graph] = {}
     reports: dict[str, tuple[PassReport, ...]] = {}
     is_oracle = where.limits.target == "oracle"
+    wanted = (RECORDS,) if is_oracle else with_records(passes)
     for n, (name, graph) in enumerate(named.items()):
         progress("passes", n, len(named))
         finals[name], reports[name] = run_pipeline(
-            graph, where.limits, () if is_oracle else passes, assume_hidden=assume_hidden
+            graph, where.limits, wanted, assume_hidden=assume_hidden
         )
     seconds["passes"] = time.perf_counter() - clock
     clock = time.perf_counter()
@@ -192,13 +213,14 @@ def compile(
         finals,
         choose_nothing if is_oracle else choose,
         where.limits,
+        feeds={} if is_oracle else _feeds(finals, where.limits),
         memory_budget=memory_budget,
         options=options,
     )
     seconds["plan"] = time.perf_counter() - clock
     clock = time.perf_counter()
     requests = (
-        [] if is_oracle else list(dict.fromkeys(s.request for e in plan.entries for s in e.steps))
+        [] if is_oracle else list(dict.fromkeys(s.request for e in plan.lists for s in e.steps))
     )
     disk = DiskCache(knobs().cache_dir) if cache else None
     lowered, keys, codes = _lower_all(requests, where.limits, disk, progress)

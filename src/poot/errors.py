@@ -101,8 +101,45 @@ class SlotMapError(BindError):
     """A write map names a slot twice, or one outside the pool."""
 
 
+class StaleArray(BindError):
+    """An output left on the device was touched after its session's next step."""
+
+
 class ValidationError(PootError):
-    """A guard failed on the device. Nothing of the step was published."""
+    """A guard failed on the device. Nothing of the step was published.
+
+    `guard` names the op, `index` the first element that failed, `value` what stood there and
+    `bounds` (lo, hi), hi excluded, what it had to lie in (both None where the guard is no
+    index_guard), `count` how many elements failed."""
+
+    def __init__(
+        self,
+        message: str,
+        loc: str = "",
+        *,
+        guard: str = "",
+        index: tuple[int, ...] = (),
+        value: int | None = None,
+        bounds: tuple[int, int] | None = None,
+        count: int = 0,
+    ) -> None:
+        self.guard = guard
+        self.index = index
+        self.value = value
+        self.bounds = bounds
+        self.count = count
+        super().__init__(message, loc)
+
+    def located(self, loc: str) -> ValidationError:
+        return ValidationError(
+            self.message,
+            loc,
+            guard=self.guard,
+            index=self.index,
+            value=self.value,
+            bounds=self.bounds,
+            count=self.count,
+        )
 
 
 class BackendError(PootError):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
-from typing import overload
+from typing import cast, overload
 
 import numpy as np
 
@@ -51,7 +51,7 @@ def jit(
     i32. Results are numpy, nested as fn nests them. Raises TraceError, BindError, and what
     `compile` raises."""
     if fn is None:
-        return lambda f: jit_for(f, target)
+        return functools.partial(jit_for, target=target)
     return jit_for(fn, target)
 
 
@@ -68,8 +68,8 @@ def jit_for(fn: Function, target: str) -> Function:
         key = (tree, tuple((a.shape, a.dtype.str) for a in arrays.values()))
         if key not in sessions:
             nested = unflatten(tree, [_spec(a) for a in arrays.values()])
-            assert isinstance(nested, dict)
-            sessions[key] = compile(trace(fn, nested), target).bind()
+            specs = cast("dict[str, object]", nested)  # flattened from a dict of arguments
+            sessions[key] = compile(trace(fn, specs), target).bind()
         return sessions[key].step(**arrays)
 
     return call

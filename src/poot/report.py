@@ -23,6 +23,33 @@ def _steps(entry: EntryPlan) -> list[str]:
     return out
 
 
+def _transaction(entry: EntryPlan) -> list[str]:
+    """How State is written: under which guards, what is kept to be put back, what is copied
+    whole."""
+    out: list[str] = []
+    late = sum(entry.late)
+    early = len(entry.late) - late
+    writes = [s for s in entry.steps if any(p.space.startswith("states") for p in s.outs)]
+    if entry.late:
+        out.append(f"  guards: {early} before all State writes, {late} behind one")
+    if entry.fed:
+        out.append(f"  slots checked where they come from the device: {', '.join(entry.fed)}")
+    verdict = entry.verdict
+    if verdict is not None:
+        held = sum(s.request.condition is not None for s in writes) - len(verdict.undo)
+        out.append(f"  State: {held} steps write it under the guards' word")
+        for undo in verdict.undo:
+            kept = entry.steps[undo.save]
+            nbytes = sum(p.nbytes for p in kept.outs)
+            at = f"  at {kept.loc}" if kept.loc else ""
+            out.append(f"  State: {nbytes} bytes kept, to be put back if a guard fails{at}")
+    for step in writes:
+        if not step.request.updates:
+            p = step.outs[0]
+            out.append(f"  State: {p.nbytes} bytes of {p.space}+{p.offset} written whole, by a copy")
+    return out
+
+
 def explain(program: Compiled) -> str:
     """Every entry point: what the passes did and declined, with source lines; then steps, kernels
     and memory."""
@@ -34,6 +61,7 @@ def explain(program: Compiled) -> str:
         for report in entry.reports:
             lines += [f"  {line}" for line in report.lines()]
         lines += _steps(entry.plan)
+        lines += _transaction(entry.plan)
     lines.append(f"{len(program.codes)} kernels")
     lines += [
         f"  {line}"

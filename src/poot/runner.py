@@ -8,46 +8,65 @@ from typing import Protocol
 
 import numpy as np
 
-from poot.backends.base import (
-    Buffer,
-    BufferRef,
-    Device,
-    Executable,
-    KeepsOutputs,
-    Launch,
-    Lease,
-)
+from poot.backends.base import Buffer, BufferRef, Device, Executable, Launch
+from poot.device_array import Stored
 from poot.device_bytes import from_device, to_device
-from poot.errors import BackendError, BindError
+from poot.errors import BindError, RangeError, ValidationError
+from poot.failures import feed_failure, guard_failure
 from poot.ir.dtypes import DTYPES
-from poot.ir.graph import Const, Graph, Input, Slot, State, TensorType
-from poot.oracle import run as run_oracle
+from poot.ir.graph import Const, Graph, Input, TensorType
+from poot.ir.transaction import RECORD
+from poot.planner.feed import OK
 from poot.planner.layouts import pack
 from poot.planner.make import const_name
 from poot.planner.plan import EntryPlan, Place, Resident
 from poot.planner.residents import slot_name
+from poot.planner.words import WORD
 from poot.program import Compiled
+from poot.staged_slots import StagedSlots
 
-Failure = tuple[str, str]
-_CLOSED = "this session is closed; bind the program again"
+Failure = ValidationError | RangeError
+Parts = Sequence[tuple[int, np.ndarray]]
+CLOSED = "this session is closed; bind the program again"
 
 
 class Runner(Protocol):
     """One session's memory. Arrays come checked; nothing here raises a BindError but after
-    `close`."""
+    `close`. An entry point's plan is prepared, its slots are written, it runs, and then its
+    failure or its outputs are read."""
 
-    def write_slot(self, entry: str, name: str, array: np.ndarray) -> None: ...
+    @property
+    def device(self) -> Device | None: ...
+    def prepare(self, entry: str, fed: bool) -> None:
+        """Makes ready what `run` needs: with `fed`, also what checks slots from the device."""
+        ...
+
+    def write_slot(self, entry: str, name: str, parts: Parts) -> None:
+        """Takes runs of a slot's elements: (first flat element, values), whole words each. The
+        next run has them."""
+        ...
+
+    def feed_slot(self, entry: str, name: str, source: Stored) -> None:
+        """Copies a value of this device into a slot."""
+        ...
+
     def read_state(self, i: Input) -> np.ndarray: ...
     def write_state(self, i: Input, array: np.ndarray) -> None: ...
     def record(self, entry: str) -> bool: ...
-    def run(self, entry: str) -> Failure | None:
-        """Runs the entry point. A guard that failed: (message, user's line), and nothing was
-        written."""
+    def run(self, entry: str, fed: bool) -> None:
+        """Runs the entry point; with `fed`, what checks its slots first."""
         ...
 
-    def outputs(self, entry: str) -> list[np.ndarray]: ...
-    def device_outputs(self, entry: str, lease: Lease) -> list[object]:
-        """The outputs where they are. Raises BackendError where the device can't leave them."""
+    def failure(self, entry: str, fed: bool) -> Failure | None:
+        """What failed in the last run, from its records."""
+        ...
+
+    def results(self, entry: str, fed: bool) -> tuple[Failure | None, list[np.ndarray]]:
+        """What failed in the last run, or its outputs."""
+        ...
+
+    def stored(self, entry: str) -> list[Stored]:
+        """Where the last run's outputs lie, until the next."""
         ...
 
     def timed(self, entry: str) -> list[tuple[str, str, float]]: ...
@@ -56,107 +75,8 @@ class Runner(Protocol):
     def close(self) -> None: ...
 
 
-def describe_failure(graph: Graph, witnesses: Sequence[np.ndarray]) -> Failure | None:
-    """The first witness that holds a false, as (message, line), or None."""
-    makers = {v.id: e for e in graph.eqns for v in e.outs}
-    for var, ok in zip(graph.validations, witnesses, strict=True):
-        if ok.all():
-            continue
-        eqn = makers.get(var.id)
-        flat = int(np.argmin(ok.reshape(-1)))
-        at = tuple(int(n) for n in np.unravel_index(flat, ok.shape)) if ok.shape else ()
-        bounds = (
-            f" in [{eqn.attr('lo')}, {eqn.attr('hi')})"
-            if eqn is not None and eqn.op == "index_guard"
-            else ""
-        )
-        count = int(ok.size - np.count_nonzero(ok))
-        what = eqn.op if eqn is not None else "the validation output"
-        message = (
-            f"{what} needs every index{bounds}: {count} of {ok.size} failed, the first at {at}; "
-            "nothing was published"
-        )
-        return message, eqn.loc if eqn is not None else ""
-    return None
-
-
-class OracleRunner:
-    """The oracle as a target: numpy, by definition right."""
-
-    def __init__(self, graphs: Mapping[str, Graph], weights: Mapping[str, np.ndarray]) -> None:
-        self._graphs = graphs
-        self._weights = dict(weights)
-        self._states: dict[str, np.ndarray] = {}
-        self._slots: dict[tuple[str, str], np.ndarray] = {}
-        self._outputs: dict[str, list[np.ndarray]] = {}
-        self._open = True
-        for g in graphs.values():
-            for i in g.inputs:
-                if isinstance(i.storage, State):
-                    self._states[i.name] = np.zeros(
-                        i.var.type.shape, DTYPES[i.var.type.dtype].numpy
-                    )
-
-    def write_slot(self, entry: str, name: str, array: np.ndarray) -> None:
-        self._slots[entry, name] = array.copy()
-
-    def read_state(self, i: Input) -> np.ndarray:
-        return self._states[i.name].copy()
-
-    def write_state(self, i: Input, array: np.ndarray) -> None:
-        self._states[i.name] = array.copy()
-
-    def record(self, entry: str) -> bool:
-        return False
-
-    def run(self, entry: str) -> Failure | None:
-        graph = self._graphs[entry]
-        if not self._open:
-            raise BindError(_CLOSED)
-        feed: dict[str, np.ndarray] = {}
-        for i in graph.inputs:
-            if isinstance(i.storage, State):
-                feed[i.name] = self._states[i.name]
-            elif isinstance(i.storage, Slot):
-                feed[i.name] = self._slots[entry, i.name]
-            elif not isinstance(i.storage, Const):
-                feed[i.name] = self._weights[i.name]
-        result = run_oracle(graph, feed)
-        failure = describe_failure(graph, result.witnesses)
-        if failure is None:
-            self._states.update(result.states)
-            self._outputs[entry] = list(result.outputs)
-        return failure
-
-    def outputs(self, entry: str) -> list[np.ndarray]:
-        return [np.array(x) for x in self._outputs[entry]]
-
-    def device_outputs(self, entry: str, lease: Lease) -> list[object]:
-        raise BackendError("the oracle has no device to leave outputs on")
-
-    def timed(self, entry: str) -> list[tuple[str, str, float]]:
-        self.run(entry)
-        return [("oracle", "numpy", float("nan"))]
-
-    def fork(self) -> OracleRunner:
-        other = OracleRunner(self._graphs, self._weights)
-        other._states = {n: x.copy() for n, x in self._states.items()}
-        return other
-
-    def wait(self) -> None:
-        return None
-
-    def close(self) -> None:
-        self._open = False
-        self._weights.clear()
-
-
-def _is_slot_space(space: str) -> bool:
-    return space.split(".")[0] == "slots"
-
-
 def _is_session_owned(space: str) -> bool:
-    return space.split(".")[0] in ("arena", "states", "slots")
+    return space.split(".")[0] in ("arena", "results", "states", "slots")
 
 
 class DeviceRunner:
@@ -164,73 +84,85 @@ class DeviceRunner:
     own."""
 
     def __init__(
-        self,
-        program: Compiled,
-        device: Device,
-        loaded: object,
-        shared: dict[str, Buffer],
-        graphs: Mapping[str, Graph],
+        self, program: Compiled, device: Device, loaded: object, shared: dict[str, Buffer]
     ) -> None:
-        self._program, self._device, self._loaded, self._graphs = program, device, loaded, graphs
+        self._program, self._device, self._loaded = program, device, loaded
         self._shared = shared
         self._entries = {e.name: e for e in program.plan.entries}
+        self._sources = {name: e.source for name, e in program.entries.items()}
         self._residents: dict[str, Resident] = {r.name: r for r in program.plan.residents}
         self._own: dict[str, Buffer] = {}
+        self._ready: dict[str, Executable | None] = {}
+        self._doubtful: set[str] = set()  # entry points whose word may be false
+        self._open = True
         for space, nbytes in program.plan.spaces:
             if _is_session_owned(space):
                 self._own[space] = device.allocate(nbytes, space)
-        self._ready: dict[str, tuple[Executable | None, Executable | None]] = {}
         self._staged = {
-            space: np.zeros(self._own[space].nbytes, np.uint8)
-            for space in self._own
-            if _is_slot_space(space)
+            space: StagedSlots(buffer.nbytes)
+            for space, buffer in self._own.items()
+            if space.split(".")[0] == "slots"
         }
-        self._dirty: dict[str, tuple[int, int]] = {}
-        self._open = True
+        for name in self._entries:
+            self._write_word(name)
+
+    @property
+    def device(self) -> Device | None:
+        return self._device
 
     def _buffers(self) -> dict[str, Buffer]:
         if not self._open:
-            raise BindError(_CLOSED)
+            raise BindError(CLOSED)
         return self._shared | self._own
 
-    def _write(self, p: Place, array: np.ndarray, type: TensorType) -> None:
-        if p.nbytes:
-            self._device.copy_in(self._buffers()[p.space], p.offset, to_device(array, type))
+    def _write_word(self, entry: str) -> None:
+        """The word that says that the slots hold: true but after a feed that failed."""
+        word = self._residents.get(slot_name(entry, OK))
+        if word is not None:
+            p = word.place
+            self._staged[p.space].write(p.offset, to_device(np.ones((), np.bool_), WORD))
 
-    def _read(self, p: Place, type: TensorType) -> np.ndarray:
-        if type.elems == 0:
-            return np.zeros(type.shape, DTYPES[type.dtype].numpy)
-        return from_device(
-            self._device.copy_out(self._buffers()[p.space], p.offset, p.nbytes), type
-        )
-
-    def write_slot(self, entry: str, name: str, array: np.ndarray) -> None:
-        """Takes the slot's bytes; the next run copies all that were written since in one piece."""
-        resident = self._residents[slot_name(entry, name)]
-        place = resident.place
-        if not place.nbytes:
+    def write_slot(self, entry: str, name: str, parts: Parts) -> None:
+        r = self._residents[slot_name(entry, name)]
+        if not self._open or not r.place.nbytes:
             return
-        raw = to_device(array, resident.type)
-        first, last = place.offset, place.offset + raw.size
-        self._staged[place.space][first:last] = raw
-        lo, hi = self._dirty.get(place.space, (first, last))
-        self._dirty[place.space] = (min(lo, first), max(hi, last))
+        staged, nbytes = self._staged[r.place.space], DTYPES[r.type.dtype].nbytes
+        for first, values in parts:
+            data = to_device(values, TensorType(r.type.dtype, values.shape))
+            if values.size == r.type.elems:
+                staged.own(r.place.offset)
+            staged.write(r.place.offset + first * nbytes, data)
+
+    def feed_slot(self, entry: str, name: str, source: Stored) -> None:
+        p = self._residents[slot_name(entry, name)].place
+        if p.nbytes and source.buffer is not None:
+            self._staged[p.space].lose(p.offset, p.nbytes)
+            target = self._buffers()[p.space]
+            self._device.copy(source.buffer, source.offset, target, p.offset, p.nbytes)
 
     def _copy_slots(self) -> None:
-        for space, (first, last) in self._dirty.items():
-            self._device.copy_in(self._own[space], first, self._staged[space][first:last])
-        self._dirty.clear()
+        """Brings to the device all that was written to slots since the last run."""
+        for space, staged in self._staged.items():
+            for first, data in staged.runs():
+                self._device.copy_in(self._buffers()[space], first, data)
+            staged.done()
 
     def read_state(self, i: Input) -> np.ndarray:
-        return self._read(self._residents[i.name].place, i.var.type)
+        p = self._residents[i.name].place
+        if i.var.type.elems == 0:
+            return np.zeros(i.var.type.shape, DTYPES[i.var.type.dtype].numpy)
+        data = self._device.copy_out(self._buffers()[p.space], p.offset, p.nbytes)
+        return from_device(data, i.var.type)
 
     def write_state(self, i: Input, array: np.ndarray) -> None:
-        self._write(self._residents[i.name].place, array, i.var.type)
+        p = self._residents[i.name].place
+        if p.nbytes:
+            self._device.copy_in(self._buffers()[p.space], p.offset, to_device(array, i.var.type))
 
-    def _launches(self, entry: EntryPlan, first: int, last: int) -> list[Launch]:
+    def _launches(self, entry: EntryPlan) -> list[Launch]:
         index = self._program.kernel_index()
         launches: list[Launch] = []
-        for step in entry.steps[first:last]:
+        for step in entry.steps:
             groups = {"in": step.ins, "out": step.outs, "scratch": step.scratch}
             for call, key in zip(
                 self._program.lowered[step.request].calls,
@@ -242,73 +174,107 @@ class DeviceRunner:
                 launches.append(Launch(index[key], call.grid, refs, call.imms))
         return launches
 
-    def _prepare(self, entry: str) -> tuple[Executable | None, Executable | None]:
-        if entry not in self._ready:
-            plan = self._entries[entry]
-            parts = ((0, plan.guards), (plan.guards, len(plan.steps)))
-            made = [
-                self._device.prepare(self._loaded, launches, self._buffers()) if launches else None
-                for launches in (self._launches(plan, a, b) for a, b in parts)
-            ]
-            self._ready[entry] = (made[0], made[1])
-        return self._ready[entry]
+    def _executable(self, plan: EntryPlan) -> Executable | None:
+        """The plan's launches over the session's buffers; None where it has none."""
+        buffers = self._buffers()
+        if plan.name not in self._ready:
+            launches = self._launches(plan)
+            made = self._device.prepare(self._loaded, launches, buffers) if launches else None
+            self._ready[plan.name] = made
+        return self._ready[plan.name]
+
+    def prepare(self, entry: str, fed: bool) -> None:
+        plan = self._entries[entry]
+        self._executable(plan)
+        if fed and plan.feed is not None:
+            self._executable(plan.feed)
 
     def record(self, entry: str) -> bool:
-        return all([e.record() for e in self._prepare(entry) if e is not None])
+        made = self._executable(self._entries[entry])
+        return made is None or made.record()
 
-    def run(self, entry: str) -> Failure | None:
-        guards, rest = self._prepare(entry)
+    def _send(self, entry: str, fed: bool) -> None:
+        """Brings slots to the device; with `fed`, runs what checks those that came from there."""
         plan = self._entries[entry]
+        if not fed and entry in self._doubtful:
+            self._write_word(entry)
         self._copy_slots()
-        if guards is not None:
-            guards.run()
-        if plan.witnesses:
-            failure = describe_failure(
-                self._graphs[entry], [self._read(p, t) for t, p in plan.witnesses]
-            )
-            if failure is not None:
-                return failure
-        if rest is not None:
-            rest.run()
-        return None
+        self._doubtful.discard(entry)
+        if fed and plan.feed is not None:
+            self._doubtful.add(entry)
+            made = self._executable(plan.feed)
+            if made is not None:
+                made.run()
 
-    def outputs(self, entry: str) -> list[np.ndarray]:
-        return [np.array(self._read(p, t)) for t, p in self._entries[entry].outputs]
+    def run(self, entry: str, fed: bool) -> None:
+        self._send(entry, fed)
+        made = self._executable(self._entries[entry])
+        if made is not None:
+            made.run()
 
-    def device_outputs(self, entry: str, lease: Lease) -> list[object]:
-        device, buffers = self._device, self._buffers()
-        if not isinstance(device, KeepsOutputs):
-            raise BackendError(
-                f"{device.limits.name} leaves no outputs on the device; bind without "
-                "device_outputs=True"
-            )
-        places = self._entries[entry].outputs
-        return [device.view(buffers[p.space], p.offset, t, lease) for t, p in places]
+    def _block(self, nbytes: int) -> np.ndarray:
+        """The first bytes of the results, in one copy."""
+        if not nbytes:
+            return np.zeros(0, np.uint8)
+        return self._device.copy_out(self._buffers()["results"], 0, nbytes)
+
+    def failure(self, entry: str, fed: bool) -> Failure | None:
+        plan = self._entries[entry]
+        if not plan.records and not fed:
+            return None
+        return self._failure(entry, fed, self._block(plan.records_nbytes))
+
+    def _failure(self, entry: str, fed: bool, block: np.ndarray) -> Failure | None:
+        plan, graph = self._entries[entry], self._sources[entry]
+        if fed and plan.feed is not None:
+            slots = {i.name: i for i in graph.inputs}
+            records = [_in_block(block, p, t) for t, p in plan.feed.outputs]
+            failed = feed_failure([slots[name] for name in plan.fed], records)
+            if failed is not None:
+                return failed
+        records = [_in_block(block, p, RECORD) for p in plan.records]
+        return guard_failure(graph, records, plan.late)
+
+    def results(self, entry: str, fed: bool) -> tuple[Failure | None, list[np.ndarray]]:
+        plan = self._entries[entry]
+        block = self._block(plan.results_nbytes)
+        failed = self._failure(entry, fed, block)
+        if failed is not None:
+            return failed, []
+        return None, [_in_block(block, p, t) for t, p in plan.outputs]
+
+    def stored(self, entry: str) -> list[Stored]:
+        buffers = self._buffers()
+        return [
+            Stored(t, self._device, buffers.get(p.space), p.offset)
+            for t, p in self._entries[entry].outputs
+        ]
 
     def timed(self, entry: str) -> list[tuple[str, str, float]]:
-        out: list[tuple[str, str, float]] = []
+        self._send(entry, False)
         plan = self._entries[entry]
         names = [
             (step.op, call.kernel.name)
             for step in plan.steps
             for call in self._program.lowered[step.request].calls
         ]
-        self._copy_slots()
-        times = [t for part in self._prepare(entry) if part is not None for t in part.timed()]
-        for (op, kernel), us in zip(names, times, strict=True):
-            out.append((op, kernel, us))
-        return out
+        made = self._executable(plan)
+        times = made.timed() if made is not None else []
+        return [(op, kernel, us) for (op, kernel), us in zip(names, times, strict=True)]
 
     def fork(self) -> DeviceRunner:
-        other = DeviceRunner(self._program, self._device, self._loaded, self._shared, self._graphs)
+        self._copy_slots()
+        other = DeviceRunner(self._program, self._device, self._loaded, self._shared)
         for space, buffer in self._own.items():
-            if space.startswith("states"):
-                self._device.copy(buffer, 0, other._own[space], 0, buffer.nbytes)
+            if space.split(".")[0] in ("states", "slots"):
+                self._device.copy(buffer, 0, other._own[space], 0, -(-buffer.nbytes // 4) * 4)
+        other._staged = {space: staged.copy() for space, staged in self._staged.items()}
+        other._doubtful = set(self._doubtful)
         return other
 
     def wait(self) -> None:
-        for space, buffer in self._own.items():
-            if space == "arena":
+        for space, buffer in self._buffers().items():
+            if space in ("arena", "results"):
                 self._device.copy_out(buffer, 0, 4)
 
     def close(self) -> None:
@@ -317,6 +283,13 @@ class DeviceRunner:
         self._own.clear()
         self._ready.clear()
         self._open = False
+
+
+def _in_block(block: np.ndarray, p: Place, type: TensorType) -> np.ndarray:
+    """A value of the results, as a view of the copied block."""
+    if type.elems == 0:
+        return np.zeros(type.shape, DTYPES[type.dtype].numpy)
+    return from_device(block[p.offset : p.offset + p.nbytes], type)
 
 
 def upload_shared(

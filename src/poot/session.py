@@ -10,64 +10,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from poot.backends.base import Lease
-from poot.errors import BindError, SessionBusy, ValidationError
+from poot.binding import as_array
+from poot.bound_slots import Bound, Slots
+from poot.device_array import DeviceArray
+from poot.errors import BindError, LaunchError, SessionBusy, StaleArray
 from poot.ir.dtypes import DTYPES
-from poot.ir.graph import Graph, Input, Slot, State, TensorType, Weight
+from poot.ir.graph import Graph, Input, Slot, State
+from poot.ir.transaction import can_be_fed
 from poot.ir.tree import Tree, unflatten
+from poot.profile import Profile
 from poot.program import Compiled
-from poot.runner import Runner
-from poot.slots import check_slot
-
-
-def as_array(value: object, name: str, type: TensorType) -> np.ndarray:
-    """What the caller gave, as numpy without a copy where that can be: numpy, DLPack, the buffer
-    protocol, numbers.
-
-    Raises BindError where it is no array."""
-    if isinstance(value, np.ndarray):
-        return value
-    if hasattr(value, "__dlpack__"):
-        try:
-            return np.from_dlpack(value)  # pyright: ignore[reportArgumentType] - it has __dlpack__
-        except (BufferError, RuntimeError, TypeError) as e:
-            raise BindError(f"{name} can't be read over DLPack: {e}; hand it over as numpy") from e
-    try:
-        array = np.asarray(value)
-    except (ValueError, TypeError) as e:
-        raise BindError(f"{name} needs an array of {type}: {e}") from e
-    want = DTYPES[type.dtype]
-    if (
-        array.dtype == np.int64
-        and want.kind in ("int", "uint")
-        and not isinstance(value, np.ndarray)
-    ):
-        return array
-    if array.dtype == np.float64 and want.kind == "float" and not isinstance(value, np.ndarray):
-        return array.astype(want.numpy)
-    return array
-
-
-def check_weight(i: Input, value: object, allow_nonfinite: bool) -> np.ndarray:
-    """A weight's array, of its type exactly. Raises BindError naming the input, what was seen and
-    the remedy."""
-    array = as_array(value, i.name, i.var.type)
-    want = DTYPES[i.var.type.dtype].numpy
-    if array.dtype != want or array.shape != i.var.type.shape:
-        raise BindError(
-            f"{i.name} needs {i.var.type}: got {array.dtype}[{','.join(map(str, array.shape))}]; "
-            "convert it before the bind"
-        )
-    if not allow_nonfinite and DTYPES[i.var.type.dtype].kind == "float" and array.size:
-        finite = np.isfinite(array.astype(np.float32) if array.dtype.itemsize < 4 else array)
-        if not finite.all():
-            at = np.unravel_index(int(np.argmin(finite)), array.shape)
-            where = tuple(int(n) for n in at)
-            raise BindError(
-                f"{i.name} holds {array[at]} at {where}; repair the weights, or bind with "
-                f"allow_nonfinite=True"
-            )
-    return array
+from poot.runner import Failure, Runner
+from poot.slots import WRITE_MAP, ForwardSlotMap, check_slot
 
 
 class States(MutableMapping[str, np.ndarray]):
@@ -85,6 +39,7 @@ class States(MutableMapping[str, np.ndarray]):
 
     def __getitem__(self, name: str) -> np.ndarray:
         with self._session.exclusive():
+            self._session.need_known(name)
             return self._session.runner.read_state(self._input(name))
 
     def __setitem__(self, name: str, value: object) -> None:
@@ -96,6 +51,7 @@ class States(MutableMapping[str, np.ndarray]):
             raise BindError(f"State {name} needs {i.var.type}: got {array.dtype}[{shape}]")
         with self._session.exclusive():
             self._session.runner.write_state(i, array)
+            self._session.state_written(name)
 
     def __delitem__(self, name: str) -> None:
         raise BindError(f"State {name!r} can't be deleted; session.reset() zeroes it")
@@ -116,13 +72,31 @@ class Replay:
     entry: str
     is_replay: bool
 
-    def __call__(self, **slots: object) -> object:
-        return self.session.step(self.entry, **slots)
+    def __call__(self, *, device_outputs: bool | None = None, **slots: object) -> object:
+        return self.session.step(self.entry, device_outputs=device_outputs, **slots)
+
+
+@dataclass(frozen=True, slots=True)
+class StepTicket:
+    """Outputs of one step, by its number: theirs until the session's next."""
+
+    session: Session
+    number: int
+
+    @contextmanager
+    def held(self) -> Generator[None]:
+        with self.session.exclusive():
+            self.session.need_step(self.number)
+            yield
 
 
 class Session:
     """Device memory and State of one bound program. `Program.bind` makes it; `close` frees what it
-    owns."""
+    owns.
+
+    A step is a transaction: where it raises ValidationError or RangeError, no State differs from
+    before it. Where a launch or a copy failed in mid-step, what it left of the States that it
+    writes is unknown, and the session refuses to go on until they are written or reset."""
 
     def __init__(
         self,
@@ -133,26 +107,31 @@ class Session:
     ) -> None:
         self.program = program
         self.runner = runner
-        self._device_outputs = device_outputs
-        self._lease = Lease()
         self._graphs = graphs
-        self._lock = threading.Lock()
-        self._held: dict[tuple[str, str], np.ndarray] = {}
+        self._device_outputs = device_outputs
         self._slot_inputs = {
             entry: {i.name: i for i in g.inputs if isinstance(i.storage, Slot)}
             for entry, g in graphs.items()
         }
+        self._lock = threading.RLock()
+        self._bound: dict[tuple[str, str], Bound] = {}
+        self._number = 0
+        self._pending: tuple[str, tuple[str, ...]] | None = None
+        self._failed: Failure | None = None
+        self._unknown: set[str] = set()
         self.state_inputs = {
             i.name: i for g in graphs.values() for i in g.inputs if isinstance(i.storage, State)
         }
         self.state = States(self)
+        self.slots = Slots(self)
 
     @contextmanager
     def exclusive(self) -> Generator[None]:
         """One thread at a time. Raises SessionBusy in a second one."""
         if not self._lock.acquire(blocking=False):
             raise SessionBusy(
-                "this session is in use by another thread; give each thread its own by session.fork()"
+                "this session is in use by another thread; give each thread its own by "
+                "session.fork()"
             )
         try:
             yield
@@ -167,9 +146,38 @@ class Session:
             )
         return self._graphs[entry]
 
+    # Slots
+
+    def slot_inputs(self) -> dict[tuple[str, str], Input]:
+        """Every slot by (entry point, name)."""
+        return {
+            (entry, name): i
+            for entry, inputs in self._slot_inputs.items()
+            for name, i in inputs.items()
+        }
+
+    def bound_slot(self, entry: str, name: str) -> Bound | None:
+        """What the slot holds, for `session.slots`."""
+        return self._bound.get((entry, name))
+
+    def bind_slot(self, entry: str, name: str, value: object) -> None:
+        """Binds a whole slot between steps, checked as at a step. A device array is bound at a step
+        alone."""
+        if isinstance(value, DeviceArray):
+            raise BindError(f"slot {name!r} takes a device array at a step, which checks it there")
+        with self.exclusive():
+            self._send(entry, {name: _checked(self._slot_inputs[entry][name], value)})
+
+    def change_slot(
+        self, entry: str, name: str, host: np.ndarray | None, parts: list[tuple[int, np.ndarray]]
+    ) -> None:
+        """Writes runs of a slot's elements; `host` is the whole slot after it, where known."""
+        self.runner.write_slot(entry, name, parts)
+        self._bound[entry, name].host = host
+
     def _check_slots(
         self, entry: str, graph: Graph, slots: Mapping[str, object]
-    ) -> dict[str, np.ndarray]:
+    ) -> dict[str, np.ndarray | DeviceArray]:
         """Every slot checked, before anything is written. Raises BindError or RangeError."""
         inputs = self._slot_inputs[entry]
         unknown = sorted(set(slots) - set(inputs))
@@ -178,43 +186,154 @@ class Session:
             raise BindError(
                 f"entry point {entry!r} has no slot {', '.join(unknown)}; slots: {known}"
             )
-        given = {
-            name: check_slot(inputs[name], as_array(v, name, inputs[name].var.type))
-            for name, v in slots.items()
-        }
-        missing = sorted(n for n in inputs if n not in given and (entry, n) not in self._held)
+        given: dict[str, np.ndarray | DeviceArray] = {}
+        for name, v in slots.items():
+            i = inputs[name]
+            if isinstance(v, DeviceArray):
+                given[name] = self._check_device_array(i, v)
+            else:
+                given[name] = _checked(i, v)
+        missing = sorted(n for n in inputs if n not in given and (entry, n) not in self._bound)
         if missing:
             raise BindError(f"entry point {entry!r} needs the slots {', '.join(missing)}")
         return given
 
-    def step(self, entry: str = "main", /, **slots: object) -> object:
-        """Runs an entry point and returns its outputs as numpy, nested as the traced function
-        nested them.
+    def _check_device_array(self, i: Input, given: DeviceArray) -> DeviceArray:
+        """What the host can tell of a device array. Its words are checked by the device."""
+        slot = i.storage
+        assert isinstance(slot, Slot)
+        if given.type != i.var.type:
+            raise BindError(f"input {i.name!r} needs {i.var.type}: got {given.type}")
+        if slot.kind == WRITE_MAP:
+            raise BindError(
+                f"slot {i.name!r} of kind write_map needs a ForwardSlotMap, made on the host"
+            )
+        if slot.range is not None and not can_be_fed(i):
+            raise BindError(
+                f"slot {i.name!r} {i.var.type} has a range that only the host can check; give it "
+                "the array's .numpy()"
+            )
+        with given.held():
+            if given.stored().device is not self.runner.device:
+                raise BindError(
+                    f"slot {i.name!r} got an array of another device; give it the array's .numpy()"
+                )
+        return given
 
-        A slot not given keeps what it was given last. Raises BindError, RangeError, ValidationError
-        (nothing is
-        published) or a BackendError."""
+    def _send(self, entry: str, given: Mapping[str, np.ndarray | DeviceArray]) -> None:
+        """Binds what was given, where it differs from what is bound."""
+        for name, value in given.items():
+            held = self._bound.get((entry, name))
+            if isinstance(value, DeviceArray):
+                self._bound.pop((entry, name), None)
+                with value.held():
+                    self.runner.feed_slot(entry, name, value.stored())
+                self._bound[entry, name] = Bound(None)
+            elif held is None or held.host is None or held.host.tobytes() != value.tobytes():
+                self.runner.write_slot(entry, name, [(0, value.reshape(-1))])
+                self._bound[entry, name] = Bound(value.copy())
+
+    # Steps
+
+    def _begin(self, entry: str, graph: Graph, slots: Mapping[str, object]) -> tuple[str, ...]:
+        """All that comes before the first launch. The names of the slots that the device has to
+        check. What raises here has changed no State."""
+        self._settle()
+        self._need_known()
+        given = self._check_slots(entry, graph, slots)
+        inputs = self._slot_inputs[entry]
+        fed = tuple(
+            name
+            for name, value in given.items()
+            if isinstance(value, DeviceArray) and can_be_fed(inputs[name])
+        )
+        self.runner.prepare(entry, bool(fed))
+        self._send(entry, given)
+        self._number += 1
+        self._failed = None
+        return fed
+
+    @contextmanager
+    def _writing(self, graph: Graph) -> Generator[None]:
+        """Where anything but a guard stops the body, the States that the graph writes are
+        unknown."""
+        try:
+            yield
+        except BaseException:
+            names = {i.var.id: i.name for i in graph.inputs}
+            self._unknown |= {names[a.id] for a, b in graph.states if a.id != b.id}
+            raise
+
+    def _need_known(self) -> None:
+        if self._unknown:
+            raise LaunchError(
+                f"a step stopped part-way, and {', '.join(sorted(self._unknown))} may be half "
+                "written; write each by session.state, or session.reset() all to zeros"
+            )
+
+    def need_known(self, name: str) -> None:
+        """Raises LaunchError where a step that stopped part-way may have half written a State."""
+        if name in self._unknown:
+            self._need_known()
+
+    def state_written(self, name: str) -> None:
+        """A State that was written whole is known again."""
+        self._unknown.discard(name)
+
+    def _settle(self) -> None:
+        """Reads how the last step with device outputs went. Raises its error, once."""
+        if self._pending is not None:
+            entry, fed = self._pending
+            failed = self.runner.failure(entry, bool(fed))
+            self._pending = None
+            self._note(failed, entry, fed)
+            if failed is not None:
+                raise failed
+
+    def _note(self, failed: Failure | None, entry: str, fed: tuple[str, ...]) -> None:
+        """A failed step's outputs don't exist, and slots that failed on the device are unbound."""
+        self._failed = failed
+        if failed is not None:
+            for name in fed:
+                self._bound.pop((entry, name), None)
+
+    def need_step(self, number: int) -> None:
+        """Raises StaleArray where that step is not the last, and what it raises itself."""
+        if number != self._number:
+            raise StaleArray(
+                "this output was valid until its session's next step (or close), which has "
+                "been; keep one by out.copy() or out.numpy()"
+            )
+        self._settle()
+        if self._failed is not None:
+            raise self._failed
+
+    def step(
+        self, entry: str = "main", /, *, device_outputs: bool | None = None, **slots: object
+    ) -> object:
+        """Runs an entry point and returns its outputs as numpy, nested as the traced function
+        nested them; with `device_outputs` (None: as the session was bound), as DeviceArrays that
+        are valid until the next step.
+
+        A slot not given keeps what it was given last; one may be given as a DeviceArray of the same
+        device. Raises BindError, RangeError, ValidationError (nothing is published) or a
+        BackendError. With `device_outputs` the errors of guards and of slots from the device are
+        raised at the first of: reading an output, the next step, `wait`."""
         graph = self._graph(entry)
         with self.exclusive():
-            given = self._check_slots(entry, graph, slots)
-            for name, array in given.items():
-                held = self._held.get((entry, name))
-                if held is None or held.tobytes() != array.tobytes():
-                    self.runner.write_slot(entry, name, array)
-                    self._held[entry, name] = array.copy()
-            self._lease.end()
-            bad = self.runner.run(entry)
-            if bad is not None:
-                raise ValidationError(bad[0], bad[1])
-            outputs = self._outputs(entry)
-        return unflatten(graph.tree, outputs) if isinstance(graph.tree, Tree) else tuple(outputs)
-
-    def _outputs(self, entry: str) -> Sequence[object]:
-        """As numpy, or where they are for as long as a new lease says."""
-        if not self._device_outputs:
-            return self.runner.outputs(entry)
-        self._lease = Lease()
-        return self.runner.device_outputs(entry, self._lease)
+            fed = self._begin(entry, graph, slots)
+            with self._writing(graph):
+                self.runner.run(entry, bool(fed))
+            if self._device_outputs if device_outputs is None else device_outputs:
+                self._pending = (entry, fed)
+                ticket = StepTicket(self, self._number)
+                return _nested(graph, [DeviceArray(s, ticket) for s in self.runner.stored(entry)])
+            with self._writing(graph):
+                failed, outputs = self.runner.results(entry, bool(fed))
+            self._note(failed, entry, fed)
+            if failed is not None:
+                raise failed
+        return _nested(graph, outputs)
 
     def capture(self, entry: str = "main") -> Replay:
         """A runner of one entry point whose launches are recorded once, where the backend can
@@ -230,81 +349,53 @@ class Session:
                 self.runner.write_state(
                     i, np.zeros(i.var.type.shape, DTYPES[i.var.type.dtype].numpy)
                 )
+                self.state_written(i.name)
 
     def fork(self) -> Session:
         """Another session over the same weights, with a copy of State and slots."""
         with self.exclusive():
-            other = Session(
-                self.program, self.runner.fork(), self._graphs, self._device_outputs
-            )
-            other._held = {}
-            for (entry, name), array in self._held.items():
-                other.runner.write_slot(entry, name, array)
-                other._held[entry, name] = array
+            self._need_known()
+            fork = self.runner.fork()
+            other = Session(self.program, fork, self._graphs, self._device_outputs)
+            other._bound = {key: Bound(b.host) for key, b in self._bound.items()}
         return other
 
     def profile(self, entry: str = "main", **slots: object) -> Profile:
-        """Runs the entry point once more with a time for each launch. It is a step: State moves
-        on."""
+        """Runs the entry point once more with a time for each launch. It is a step: State moves on,
+        and it raises what a step raises. Slots are given by the host."""
         graph = self._graph(entry)
         with self.exclusive():
-            for name, array in self._check_slots(entry, graph, slots).items():
-                self.runner.write_slot(entry, name, array)
-                self._held[entry, name] = array.copy()
-            return Profile(entry, tuple(self.runner.timed(entry)))
+            if any(isinstance(v, DeviceArray) for v in slots.values()):
+                raise BindError("a profile takes slots from the host; give it .numpy()")
+            self._begin(entry, graph, slots)
+            with self._writing(graph):
+                times = self.runner.timed(entry)
+                failed = self.runner.failure(entry, False)
+            self._note(failed, entry, ())
+            if failed is not None:
+                raise failed
+            return Profile(entry, tuple(times))
 
     def wait(self) -> None:
-        """Returns when everything enqueued is done."""
+        """Returns when everything enqueued is done. Raises what the last step's guards found."""
         with self.exclusive():
             self.runner.wait()
+            self._settle()
 
     def close(self) -> None:
-        """Frees the session's device memory. Using it after raises BindError."""
+        """Frees the session's device memory. Using it after raises BindError, its outputs left on
+        the device StaleArray."""
         with self.exclusive():
+            self._number += 1
+            self._pending = None
             self.runner.close()
 
 
-@dataclass(frozen=True, slots=True)
-class Profile:
-    """Time of each launch: (step, kernel, microseconds); nan where the backend can't tell."""
-
-    entry: str
-    launches: tuple[tuple[str, str, float], ...]
-
-    @property
-    def us(self) -> float:
-        """The sum, in microseconds."""
-        return float(sum(t for *_, t in self.launches))
-
-    def __str__(self) -> str:
-        by_kernel: dict[str, tuple[int, float]] = {}
-        for op, kernel, us in self.launches:
-            n, total = by_kernel.get(f"{kernel} ({op})", (0, 0.0))
-            by_kernel[f"{kernel} ({op})"] = (n + 1, total + us)
-        rows = sorted(by_kernel.items(), key=lambda row: -row[1][1])
-        return "\n".join(f"{total:>12.1f} us {n:>5} x {name}" for name, (n, total) in rows)
-
-    def chrome_trace(self) -> dict[str, object]:
-        """The launches one after another, as a Chrome trace (write it with json.dump)."""
-        at = 0.0
-        events: list[dict[str, object]] = []
-        for op, kernel, us in self.launches:
-            events.append(
-                {"name": kernel, "cat": op, "ph": "X", "ts": at, "dur": us, "pid": 0, "tid": 0}
-            )
-            at += us
-        return {"traceEvents": events}
+def _checked(i: Input, value: object) -> np.ndarray:
+    if isinstance(value, ForwardSlotMap):
+        return check_slot(i, value)
+    return check_slot(i, as_array(value, i.name, i.var.type))
 
 
-def bind_weights(
-    graphs: Mapping[str, Graph], weights: Mapping[str, object], allow_nonfinite: bool
-) -> dict[str, np.ndarray]:
-    """Every Weight's array, checked. Raises BindError on a missing, unknown or ill-typed one."""
-    inputs = {i.name: i for g in graphs.values() for i in g.inputs if isinstance(i.storage, Weight)}
-    missing = sorted(set(inputs) - set(weights))
-    unknown = sorted(set(weights) - set(inputs))
-    if missing or unknown:
-        parts = [f"missing {', '.join(missing[:8])}"] if missing else []
-        parts += [f"unknown {', '.join(unknown[:8])}"] if unknown else []
-        raise BindError(f"the weights don't match the program: {'; '.join(parts)}")
-    return {name: check_weight(i, weights[name], allow_nonfinite) for name, i in inputs.items()}
+def _nested(graph: Graph, outputs: Sequence[object]) -> object:
+    return unflatten(graph.tree, list(outputs)) if isinstance(graph.tree, Tree) else tuple(outputs)

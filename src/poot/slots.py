@@ -13,7 +13,7 @@ import numpy as np
 
 from poot.errors import BindError, RangeError, SlotMapError, TypeRuleError
 from poot.ir.dtypes import DTYPES, dtype_of, is_integer
-from poot.ir.graph import Input, Slot, TensorType
+from poot.ir.graph import Input, Slot, TensorType, Var
 
 POS = "pos"
 TOKENS = "tokens"
@@ -140,6 +140,62 @@ def _check_range(name: str, array: np.ndarray, lo: int, hi: int) -> None:
     if _is_inside(array, lo, hi):
         return
     at = int(np.flatnonzero((array < lo) | (array >= hi))[0])
-    where = ", ".join(str(int(n)) for n in np.unravel_index(at, array.shape))
-    what = f"slot {name!r} needs values in {lo}..{hi - 1}"
-    raise RangeError(f"{what}: [{where}] is {array.flat[at]}")
+    index = tuple(int(n) for n in np.unravel_index(at, array.shape))
+    raise out_of_range(name, index, int(array.flat[at]), lo, hi)
+
+
+def out_of_range(name: str, index: tuple[int, ...], value: int, lo: int, hi: int) -> RangeError:
+    """The error of a word outside its slot's range, wherever that was found."""
+    where = ", ".join(map(str, index))
+    return RangeError(f"slot {name!r} needs values in {lo}..{hi - 1}: [{where}] is {value}")
+
+
+def check_update(
+    i: Input, index: tuple[object, ...], values: object
+) -> tuple[np.ndarray, np.ndarray]:
+    """(flat element numbers, values) of a change of some elements of a slot: `index` has integers
+    for each axis, and broadcasts with `values`. What is named twice takes the last value.
+
+    Raises BindError (rank, dtype, an index outside the slot, a write map, which is bound whole) or
+    RangeError with the place in the slot."""
+    slot, type = i.storage, i.var.type
+    if not isinstance(slot, Slot):
+        raise BindError(f"input {i.name!r} is no slot: it is bound once, not at a step")
+    if slot.kind == WRITE_MAP:
+        raise BindError(f"slot {i.name!r} of kind write_map is bound whole, as a ForwardSlotMap")
+    if len(index) != len(type.shape):
+        raise BindError(
+            f"slot {i.name!r} {type} needs an index for each axis: got {len(index)} of them"
+        )
+    axes = [np.asarray(x) for x in index]
+    for axis, (given, extent) in enumerate(zip(axes, type.shape, strict=True)):
+        if given.dtype.kind not in "iu":
+            raise BindError(f"slot {i.name!r} needs integers to index axis {axis}: {given.dtype}")
+        if given.size and not (int(given.min()) >= 0 and int(given.max()) < extent):
+            bad = int(given[(given < 0) | (given >= extent)].flat[0])
+            raise BindError(f"slot {i.name!r} {type} has no {bad} on axis {axis}")
+    new = np.asarray(values)
+    try:
+        shape = np.broadcast_shapes(*(a.shape for a in axes), new.shape)
+    except ValueError as e:
+        shapes = ", ".join(str(a.shape) for a in (*axes, new))
+        raise BindError(f"slot {i.name!r} needs indices and values of one shape: {shapes}") from e
+    part = Input(Var(i.var.id, TensorType(type.dtype, new.shape)), i.name, Slot(slot.kind))
+    checked = check_array(part, values).reshape(new.shape)
+    checked = np.broadcast_to(checked, shape).reshape(-1)
+    wide = [np.broadcast_to(a, shape).reshape(-1).astype(np.int64) for a in axes]
+    _check_new(i.name, checked, wide, slot)
+    flat = np.ravel_multi_index(tuple(wide), type.shape) if wide else np.zeros(1, np.int64)
+    _, last = np.unique(flat[::-1], return_index=True)
+    kept = flat.size - 1 - last
+    return flat[kept], checked[kept]
+
+
+def _check_new(name: str, values: np.ndarray, axes: list[np.ndarray], slot: Slot) -> None:
+    if slot.range is None or values.size == 0:
+        return
+    lo, hi = slot.range
+    bad = np.flatnonzero((values < lo) | (values >= hi))
+    if bad.size:
+        at = int(bad[0])
+        raise out_of_range(name, tuple(int(a[at]) for a in axes), int(values[at]), lo, hi)

@@ -209,8 +209,8 @@ def test_a_module_that_is_none_is_refused_by_kernel_name(target):
     device = gpu(target)
     good = axpy(device, "broken")
     bad = Code(good.name, good.target, good.binary[:-8], good.text, good.key, good.kernel)
-    other = Code(good.name, "other", good.binary, good.text, good.key, good.kernel)
-    with pytest.raises(LaunchError, match="kernel broken is for other"):
+    other = Code(good.name, "another", good.binary, good.text, good.key, good.kernel)
+    with pytest.raises(LaunchError, match="kernel broken is for another"):
         device.load([other])
     if target != "vulkan":  # a Vulkan driver takes what it is given; spirv-val stands before it
         with pytest.raises(LaunchError, match="kernel broken"):

@@ -106,7 +106,7 @@ BREAKS: dict[str, tuple[Callable[[Graph], Graph], str]] = {
     "an unbound output": (lambda g: replace(g, outputs=(Var(99, F2),)), "output v99 is not bound"),
     "a validation that is no bool": (
         lambda g: replace(g, validations=(V0,)),
-        r"validation v0 is f32\[2\], not bool",
+        r"validation v0 is f32\[2\], not bool and no record",
     ),
     "an unbound validation": (
         lambda g: replace(g, validations=(Var(99, TensorType("bool", ())),)),

@@ -119,13 +119,13 @@ def run_program(program: Program, feed: Mapping[str, object], entry: str = "main
     session = bind_feed(program, graph, feed)
     try:
         session.step(entry, **slots_of(graph, feed))
-        outputs = tuple(session.runner.outputs(entry))
+        _, outputs = session.runner.results(entry, False)
         states = {name: np.asarray(session.state[name]) for name in session.state_inputs}
     finally:
         session.close()
     if program.device is not None:
         clean(program.device)
-    return Result(outputs, states, ())
+    return Result(tuple(outputs), states, ())
 
 
 def run_everywhere(

@@ -12,9 +12,9 @@ import pytest
 
 from poot.backends import cpu, cuda, vulkan, wgpu
 from poot.backends.base import BufferRef, Code, Device, Launch
-from poot.codegen.kir.nodes import Kernel
+from poot.codegen.kir.nodes import ELEMENT_BYTES, Kernel
+from poot.codegen.kir.sim.values import NUMPY
 from poot.errors import BackendUnavailable
-from poot.ir.dtypes import DTYPES
 from poot.limits import profile
 from tests.support.hip.fiber_device import FiberDevice
 from tests.support.ptx_device import ptx_device
@@ -81,7 +81,7 @@ def memory_form(array: np.ndarray) -> np.ndarray:
 def array_form(raw: np.ndarray, dtype: str, elems: int) -> np.ndarray:
     if dtype == "bool":
         return raw[: 4 * elems].view(np.uint32) != 0
-    return raw[: elems * DTYPES[dtype].nbytes].view(DTYPES[dtype].numpy)
+    return raw[: elems * ELEMENT_BYTES[dtype]].view(NUMPY[dtype])
 
 
 def launch_arrays(
@@ -109,7 +109,7 @@ def launch_code(
     refs: list[BufferRef] = []
     at = 0
     for p in kernel.params:
-        nbytes = max(4, -(-p.elems * DTYPES[p.dtype].nbytes // 4) * 4)
+        nbytes = max(4, -(-p.elems * ELEMENT_BYTES[p.dtype] // 4) * 4)
         refs.append(BufferRef("arena", at, nbytes))
         at = -(-(at + nbytes) // ALIGN) * ALIGN
     buffer = device.allocate(max(at, 16), "arena")

@@ -37,21 +37,9 @@ class Launch:
     imms: tuple[int | float, ...] = ()
 
 
-class Lease:
-    """How long outputs that were left on the device may be read: until their session's next
-    step."""
-
-    __slots__ = ("is_current",)
-
-    def __init__(self) -> None:
-        self.is_current = True
-
-    def end(self) -> None:
-        self.is_current = False
-
-
 class Buffer(Protocol):
-    """Device memory. Freed by `Device.free`, or with its device."""
+    """Device memory. Freed with its last reference, by `Device.free` or with its device, whichever
+    is first."""
 
     @property
     def nbytes(self) -> int: ...
@@ -131,15 +119,43 @@ class Device(Protocol):
 
 
 @runtime_checkable
-class KeepsOutputs(Protocol):
-    """A device whose outputs can stay where they are."""
+class HostMemory(Protocol):
+    """A buffer that lies in the host's memory."""
 
-    def view(self, buffer: Buffer, offset: int, type: TensorType, lease: Lease) -> object:
-        """The bytes from offset on as an array that other libraries take, for as long as the lease
-        is current."""
+    def bytes(self) -> np.ndarray:
+        """All of it, u8, not copied."""
+        ...
+
+
+class SharedView(Protocol):
+    """Device memory as other libraries of its device take it."""
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, object]: ...
+    def __dlpack_device__(self) -> tuple[int, int]: ...
+    def __dlpack__(
+        self, *, stream: int | None = None, dl_device: tuple[int, int] | None = None
+    ) -> object: ...
+
+
+@runtime_checkable
+class SharesMemory(Protocol):
+    """A device whose memory other libraries can take where it is."""
+
+    def view(self, buffer: Buffer, offset: int, type: TensorType) -> SharedView:
+        """The bytes from offset on as such an array. It holds on to the buffer; who asks for it
+        says how long it is valid."""
         ...
 
 
 __all__ = [
-    "Buffer", "BufferRef", "Code", "Device", "Executable", "KeepsOutputs", "Launch", "Lease",
-]  # fmt: skip
+    "Buffer",
+    "BufferRef",
+    "Code",
+    "Device",
+    "Executable",
+    "HostMemory",
+    "Launch",
+    "SharedView",
+    "SharesMemory",
+]

@@ -12,6 +12,7 @@ from poot.ir.dtypes import DTYPES, is_integer
 from poot.ir.graph import Const, Eqn, Graph, Input, Slot, State, Var
 from poot.ir.ops import out_types
 from poot.ir.text import show_eqn
+from poot.ir.transaction import is_record
 
 
 def verify(graph: Graph) -> None:
@@ -19,10 +20,10 @@ def verify(graph: Graph) -> None:
 
     Each id is bound once and read only after; each eqn's outs are as its rule gives them;
     attributes are sorted; outputs, states and validations are bound; a state pair starts at a State
-    input, each at one pair, and keeps its type; validations are bool; names of inputs are unique; a
-    constant has its type's bytes; a slot with a range is of integers; the body of a region is
-    itself such a graph, without states or validations, and its updates pair an out with an in of
-    one type."""
+    input, each at one pair, and keeps its type; validations are bool, or records (i32[3]); names of
+    inputs are unique; a constant has its type's bytes; a slot with a range is of integers; the body
+    of a region is itself such a graph, without states or validations, and its updates pair an out
+    with an in of one type."""
     bound: dict[int, Var] = {}
     names: set[str] = set()
     for i in graph.inputs:
@@ -34,7 +35,8 @@ def verify(graph: Graph) -> None:
         for v in vs:
             _need(bound.get(v.id) == v, f"{what} {v} is not bound")
     for v in graph.validations:
-        _need(v.type.dtype == "bool", f"validation {v} is {v.type}, not bool")
+        good = v.type.dtype == "bool" or is_record(v)
+        _need(good, f"validation {v} is {v.type}, not bool and no record")
     _check_states(graph, bound)
 
 

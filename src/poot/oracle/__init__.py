@@ -1,13 +1,14 @@
 """The numpy meaning of every op, and the definition of right. Depends on `ir` and nothing above."""
 
 from poot.oracle import elementwise, fused, index, linalg, reduction, shape
-from poot.oracle.fold import fold
+from poot.oracle.fold import Folded, fold
 from poot.oracle.rows import ROWS, At, Row, held_dtype
 from poot.oracle.run import Result, run
 
 __all__ = [
     "ROWS",
     "At",
+    "Folded",
     "Result",
     "Row",
     "elementwise",

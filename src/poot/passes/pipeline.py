@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from poot.errors import PassError, VerifyError
 from poot.ir.graph import Graph
@@ -14,16 +15,19 @@ from poot.passes.attention.match import fuse_attention
 from poot.passes.canonicalize import canonicalize
 from poot.passes.dce import dce
 from poot.passes.engine import Note, Outcome
+from poot.passes.records import form_records
 from poot.passes.regions.form import form_regions
 from poot.passes.rope.match import fuse_rope
 
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """A named step from graph to graph for a device."""
+    """A named step from graph to graph for a device. `assuming_hidden` is what runs instead where
+    finite masks are assumed to hide keys."""
 
     name: str
     run: Callable[[Graph, DeviceLimits], Outcome]
+    assuming_hidden: Callable[[Graph, DeviceLimits], Outcome] | None = None
 
     def __call__(self, graph: Graph, limits: DeviceLimits) -> Graph:
         """The graph after the pass."""
@@ -61,13 +65,29 @@ def _dce(graph: Graph, limits: DeviceLimits) -> Outcome:
     return Outcome(kept, (("removed", gone),) if gone else ())
 
 
+RECORDS = Pass("records", form_records)
 PIPELINE: tuple[Pass, ...] = (
     Pass("canonicalize", canonicalize),
     Pass("rope", fuse_rope),
-    Pass("attention", fuse_attention),
+    Pass("attention", fuse_attention, partial(fuse_attention, assume_hidden=True)),
+    RECORDS,
     Pass("regions", form_regions),
     Pass("dce", _dce),
 )
+
+
+# What a feed, the planner's own graph of a program's slots, goes through.
+FEED_PASSES: tuple[Pass, ...] = (Pass("regions", form_regions), Pass("dce", _dce))
+
+
+def with_records(passes: tuple[Pass, ...]) -> tuple[Pass, ...]:
+    """The passes, RECORDS among them: a device reports guards by records, whatever else is done to
+    a graph. It stands before regions are formed, or last."""
+    if RECORDS in passes:
+        return passes
+    names = [p.name for p in passes]
+    at = names.index("regions") if "regions" in names else len(passes)
+    return (*passes[:at], RECORDS, *passes[at:])
 
 
 def run_pipeline(
@@ -81,12 +101,13 @@ def run_pipeline(
     """The graph after every pass, and a report of each.
 
     With `check` the graph is verified before the first pass and after each: PassError names the
-    pass that broke it. `assume_hidden` lets finite masks hide keys; no pass reads it yet."""
+    pass that broke it. `assume_hidden` lets keys that a finite fill hides go unvisited."""
     if check:
         verify(graph)
     reports: list[PassReport] = []
     for step in passes:
-        got = step.run(graph, limits)
+        run = (assume_hidden and step.assuming_hidden) or step.run
+        got = run(graph, limits)
         graph = got.graph
         if check:
             _verify_after(step.name, graph)

@@ -1,58 +1,54 @@
-"""Plans one entry point: stages in order, lives of values, State updates in place, guards before
-writes."""
+"""Plans one entry point: stages in order, lives of values, State updates in place, and the words
+under which State is written."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from poot.errors import CapabilityError, DonationError
+from poot.errors import DonationError, PlanError
 from poot.ir.graph import Eqn, Graph, State, TensorType, Var, Weight
+from poot.ir.transaction import is_conditional, is_record
+from poot.ir.walk import next_id
 from poot.limits import DeviceLimits
 from poot.planner.arena import Life
 from poot.planner.fewer_operands import fewer_operands
+from poot.planner.order import phases_of
+from poot.planner.plan import Undo
 from poot.planner.residents import resident_nbytes
-from poot.planner.steps import IN_PLACE, Chooser, Stage, copy_body, regions_of, stage_of, updates_of
+from poot.planner.steps import IN_PLACE, Chooser, Stage, regions_of, stage_of, updates_of
+from poot.planner.transaction import Transaction, Words, Work
+from poot.planner.words import Ids, copy_region
 
 
 @dataclass(slots=True)
 class Homes:
-    """Where each value lives: a resident's name, or its own name in the arena. An update shares its
-    State's home."""
+    """Where each value lives: a resident's name, or its own name. An update shares its x's home."""
 
     entry: str
     residents: dict[int, str]
-    states: dict[str, Var]
     of: dict[int, str] = field(default_factory=dict[int, str])
 
     def home(self, v: Var) -> str:
         return self.of.get(v.id) or self.residents.get(v.id) or f"{self.entry}/{v}"
 
 
-def _last_reads(graph: Graph, regions: list[Eqn]) -> dict[int, int]:
-    """Var id -> index of the last region that reads it; outputs are read after all."""
-    last: dict[int, int] = {}
-    for n, region in enumerate(regions):
-        for v in region.ins:
-            last[v.id] = n
-    for v in (*graph.outputs, *graph.validations):
-        last[v.id] = len(regions)
-    return last
-
-
-def _chained(graph: Graph) -> set[int]:
-    """Ids of values that may be written over: State inputs, and updates that follow from one by
-    updates alone."""
-    ok = {i.var.id for i in graph.inputs if isinstance(i.storage, State)}
-    for eqn in graph.eqns:
-        if eqn.op in IN_PLACE and eqn.ins[0].id in ok:
-            ok.add(eqn.out.id)
-    return ok
+def _written(graph: Graph) -> dict[int, str]:
+    """Var id -> name of the State inputs that a step gives a new value."""
+    paired = {before.id for before, after in graph.states if before.id != after.id}
+    return {
+        i.var.id: i.name
+        for i in graph.inputs
+        if isinstance(i.storage, State) and i.var.id in paired
+    }
 
 
 def updatable(graph: Graph) -> set[int]:
-    """Ids of bare updates' outs that may be done in place: their x is a State (or its update) that
-    nothing reads later."""
-    chained = _chained(graph)
+    """Ids of bare updates' outs that may be done in place: their x is a State that the step gives a
+    new value (or its update), and nothing reads that later."""
+    chained = set(_written(graph))
+    for eqn in graph.eqns:
+        if eqn.op in IN_PLACE and eqn.ins[0].id in chained:
+            chained.add(eqn.out.id)
     last: dict[int, int] = {}
     for n, eqn in enumerate(graph.eqns):
         for v in eqn.ins:
@@ -67,78 +63,67 @@ def updatable(graph: Graph) -> set[int]:
     return found
 
 
-def _guards_first(regions: list[Eqn], graph: Graph) -> list[Eqn]:
-    """The witnesses' cones before everything else. Raises CapabilityError where a witness needs a
-    State write."""
-    makers = {v.id: n for n, region in enumerate(regions) for v in region.outs}
-    cone: set[int] = set()
-    stack = [makers[v.id] for v in graph.validations if v.id in makers]
-    while stack:
-        n = stack.pop()
-        if n in cone:
-            continue
-        cone.add(n)
-        if regions[n].attr("updates"):
-            raise CapabilityError(
-                "a guard depends on a State written in the same step, which can't be undone yet; "
-                "guard the index before the write",
-                regions[n].loc,
-            )
-        stack.extend(makers[v.id] for v in regions[n].ins if v.id in makers)
-    return [r for n, r in enumerate(regions) if n in cone] + [
-        r for n, r in enumerate(regions) if n not in cone
-    ]
-
-
-def _check_donation(graph: Graph, regions: list[Eqn], last: dict[int, int]) -> None:
-    for n, region in enumerate(regions):
-        for _, at in updates_of(region):
+def _lines(graph: Graph, regions: list[Eqn]) -> dict[int, Var]:
+    """For each value of a State's line of updates in place, the State itself among them, the
+    line's last."""
+    states = _written(graph)
+    first = {i.var.id: i.var for i in graph.inputs if i.var.id in states}
+    last = dict(first)
+    for region in regions:
+        for out, at in updates_of(region):
             x = region.ins[at]
-            if last[x.id] > n or region.ins.count(x) > 1:
-                late = regions[last[x.id]] if last[x.id] < len(regions) else None
-                reader = f"the step at {late.loc or late.outs[0]}" if late else "the outputs"
-                raise DonationError(
-                    f"State {x} {x.type} is updated in place, but {reader} reads its old value "
-                    f"later; "
-                    "read it before the update, or keep a copy",
-                    region.loc,
-                )
+            if x.id in first:
+                first[region.outs[out].id] = first[x.id]
+                last[first[x.id].id] = region.outs[out]
+    return {id: last[state.id] for id, state in first.items()}
 
 
-def _copy_region(source: Var, out: Var) -> Eqn:
-    attrs = (("anchor", "none"), ("body", copy_body(source)), ("updates", ()))
-    return Eqn("region", (source,), (out,), attrs, "")
+def _refuse_copied_pool(regions: list[Eqn], graph: Graph, line: dict[int, Var]) -> None:
+    """A pool is never copied silently: rows scattered into a copy of a State, because its old value
+    is needed later, are a DonationError naming who needs it."""
+    makers = {v.id: r for r in regions for v in r.outs}
+    for region in regions:
+        for _, at in updates_of(region):
+            copy = makers.get(region.ins[at].id)
+            if copy is None or len(copy.ins) != 1 or copy.ins[0].id not in line:
+                continue
+            state = copy.ins[0]
+            late = [r for r in regions if state in r.ins and r is not copy and r is not region]
+            is_out = any(v.id == state.id for v in graph.outputs)
+            who = "the outputs" if is_out or not late else f"the step at {late[-1].loc}"
+            raise DonationError(
+                f"State {state} {state.type} is updated in place, but {who} reads its old value "
+                "later; read it before the update, or keep a copy",
+                region.loc,
+            )
 
 
-def _publish(graph: Graph, regions: list[Eqn], homes: Homes) -> list[Eqn]:
-    """Copies for States whose new value was not made in place. All sources are staged before any
-    State is written."""
-    states = {i.var.id: i for i in graph.inputs if isinstance(i.storage, State)}
-    next_id = 1 + max(
-        [v.id for r in regions for v in r.outs] + [i.var.id for i in graph.inputs], default=0
-    )
+def _publish(graph: Graph, regions: list[Eqn], homes: Homes, ids: Ids) -> tuple[list[Eqn], ...]:
+    """(staged, final): copies for States whose new value was not made in place. All sources are
+    staged before any State is written."""
+    states = _written(graph)
+    lines = {homes.residents[id] for id in states}
     staged: list[Eqn] = []
     final: list[Eqn] = []
     for before, after in graph.states:
-        target = states[before.id].name
-        if homes.home(after) == target:
+        target = states.get(before.id)
+        if target is None or homes.home(after) == homes.residents[before.id]:
             continue
         source = after
-        if after.id in homes.residents or homes.home(after) in homes.states:
-            source = Var(next_id, after.type)
-            next_id += 1
-            staged.append(_copy_region(after, source))
-        written = Var(next_id, after.type)
-        next_id += 1
-        homes.of[written.id] = target
-        final.append(_copy_region(source, written))
-    return staged + final
+        if after.id in homes.residents or homes.home(after) in lines:
+            source = ids.var(after.type)
+            staged.append(copy_region(after, source))
+        written = ids.var(after.type)
+        homes.of[written.id] = homes.residents[before.id]
+        final.append(copy_region(source, written))
+    return staged, final
 
 
 @dataclass(frozen=True, slots=True)
 class EntryStages:
-    """One entry point before places are given: stages, homes of values, lives in the arena, how
-    many stages guard."""
+    """One entry point before places are given: stages, homes of values, lives in the arena. Outputs
+    and witnesses lie in "results"; `late` holds the ids of witnesses that wait for a State
+    write."""
 
     name: str
     graph: Graph
@@ -146,67 +131,121 @@ class EntryStages:
     homes: dict[int, str]
     lives: tuple[Life, ...]
     scratch_names: tuple[tuple[str, ...], ...]
-    guards: int
+    outputs: tuple[Var, ...]
+    late: frozenset[int]
+    words: tuple[Var, Var, Var | None] | None
+    undo: tuple[Undo, ...]
 
 
 def _is_empty(stage: Stage) -> bool:
     return all(v.type.elems == 0 for v in stage.outs)
 
 
+def _export(
+    graph: Graph, regions: list[Eqn], homes: Homes, ids: Ids
+) -> tuple[list[Eqn], tuple[Var, ...]]:
+    """The regions with a copy for each output that is an input or lies in a State, and the outputs:
+    each lies by itself, once."""
+    resident = set(homes.residents.values())
+    made: dict[int, Var] = {}
+    copies: list[Eqn] = []
+    for v in graph.outputs:
+        if v.id in made:
+            continue
+        made[v.id] = v
+        if homes.home(v) in resident:
+            made[v.id] = ids.var(v.type)
+            copies.append(copy_region(v, made[v.id]))
+    return [*regions, *copies], tuple(made[v.id] for v in graph.outputs)
+
+
+def _first_free(graph: Graph, regions: list[Eqn]) -> int:
+    return max([next_id(graph), *(v.id + 1 for r in regions for v in r.outs)])
+
+
 def plan_entry(
-    name: str, graph: Graph, residents: dict[int, str], choose: Chooser, limits: DeviceLimits
+    name: str,
+    graph: Graph,
+    residents: dict[int, str],
+    choose: Chooser,
+    limits: DeviceLimits,
+    *,
+    fed: Var | None = None,
 ) -> EntryStages:
-    """Stages of one entry point. `residents` gives each input var's resident name."""
+    """Stages of one entry point. `residents` gives each input var's resident name; `fed` is the
+    input that says whether slots from the device held, where that decides about State.
+
+    Raises DonationError where a State can't be updated in place, PlanError where a witness is no
+    record."""
+    for v in graph.validations:
+        if not is_record(v):
+            raise PlanError(f"validation {v} is {v.type}: a plan needs records of it (passes)")
     in_place = updatable(graph)
     regions = regions_of(graph, lambda e: e.out.id in in_place)
-    made = [v.id for r in regions for v in r.outs] + [i.var.id for i in graph.inputs]
-    regions = fewer_operands(regions, 1 + max(made, default=0), limits)
-    if graph.validations:
-        regions = _guards_first(regions, graph)
-    last = _last_reads(graph, regions)
-    _check_donation(graph, regions, last)
-    states = {i.name: i.var for i in graph.inputs if isinstance(i.storage, State)}
-    homes = Homes(name, residents, states)
+    words = int(is_conditional(graph))
+    regions = fewer_operands(regions, _first_free(graph, regions), limits, words)
+    ids, homes = Ids(_first_free(graph, regions)), Homes(name, residents)
     for region in regions:
         for out, at in updates_of(region):
             homes.of[region.outs[out].id] = homes.home(region.ins[at])
-    regions += _publish(graph, regions, homes)
     weights = {i.var.id for i in graph.inputs if isinstance(i.storage, Weight)}
-    stages = [stage_of(r, choose, limits, weights) for r in regions]
-    witnesses = {v.id for v in graph.validations}
-    guards = max(
-        (n + 1 for n, r in enumerate(regions) if witnesses & {v.id for v in r.outs}), default=0
+    line = _lines(graph, regions)
+    _refuse_copied_pool(regions, graph, line)
+    regions, outputs = _export(graph, regions, homes, ids)
+    staged, final = _publish(graph, regions, homes, ids)
+    writers = set(line) - set(residents)
+    phases = phases_of([*regions, *staged], graph.validations, writers)
+    transaction = Transaction(phases, writers, graph.validations, fed, ids)
+    works, words = transaction.run(final, line)
+    for work in works:
+        for out, at in updates_of(work.region):
+            homes.of[work.region.outs[out].id] = homes.home(work.region.ins[at])
+    made = [(w, stage_of(w.region, choose, limits, weights, w.ok, w.outs)) for w in works]
+    kept = [(w, s) for w, s in made if not _is_empty(s)]
+    stages = [s for _, s in kept]
+    results = {homes.home(v) for v in (*outputs, *graph.validations)}
+    lives, scratch_names = _lives(stages, homes, results)
+    ids_of = {v.id: homes.home(v) for s in stages for v in (*s.ins, *s.outs)}
+    ids_of |= {v.id: homes.home(v) for v in (*outputs, *graph.validations)}
+    return EntryStages(
+        name,
+        replace(graph, outputs=outputs),
+        tuple(stages),
+        ids_of,
+        tuple(lives),
+        scratch_names,
+        outputs,
+        phases.late_witnesses,
+        None if words is None else (words.early, words.final, words.failed),
+        _undo_steps([w for w, _ in kept], words),
     )
-    kept = [n for n, s in enumerate(stages) if not _is_empty(s)]
-    guards = sum(1 for n in kept if n < guards)
-    stages = [stages[n] for n in kept]
-    lives, scratch_names = _lives(graph, stages, homes)
-    ids = {v.id: homes.home(v) for s in stages for v in (*s.ins, *s.outs)}
-    ids |= {v.id: homes.home(v) for v in (*graph.outputs, *graph.validations)}
-    return EntryStages(name, graph, tuple(stages), ids, tuple(lives), scratch_names, guards)
+
+
+def _undo_steps(works: list[Work], words: Words | None) -> tuple[Undo, ...]:
+    if words is None:
+        return ()
+    at = {id(work): n for n, work in enumerate(works)}
+    return tuple(
+        Undo(at[id(save)], at[id(write)], out, at[id(back)])
+        for save, write, out, back in words.undo
+    )
 
 
 def _lives(
-    graph: Graph, stages: list[Stage], homes: Homes
+    stages: list[Stage], homes: Homes, results: set[str]
 ) -> tuple[list[Life], tuple[tuple[str, ...], ...]]:
     first: dict[str, int] = {}
     last: dict[str, int] = {}
     nbytes: dict[str, int] = {}
-    resident = set(homes.residents.values())
+    elsewhere = set(homes.residents.values()) | results
     for n, stage in enumerate(stages):
         for v in (*stage.ins, *stage.outs):
             home = homes.home(v)
-            if home in resident:
+            if home in elsewhere:
                 continue
             first.setdefault(home, n)
             last[home] = n
             nbytes[home] = resident_nbytes(v.type)
-    for v in (*graph.outputs, *graph.validations):
-        home = homes.home(v)
-        if home not in resident:
-            first.setdefault(home, 0)
-            last[home] = max(len(stages) - 1, 0)
-            nbytes.setdefault(home, resident_nbytes(v.type))
     lives = [Life(h, nbytes[h], first[h], last[h]) for h in first]
     scratch_names: list[tuple[str, ...]] = []
     for n, stage in enumerate(stages):

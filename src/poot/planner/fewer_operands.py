@@ -86,14 +86,17 @@ def _top_id(body: Graph) -> int:
     return max([*made, *(i.var.id for i in body.inputs)], default=0)
 
 
-def fewer_operands(regions: list[Eqn], next_id: int, limits: DeviceLimits) -> list[Eqn]:
-    """The regions, each within the device's storage buffers. New values count up from `next_id`.
+def fewer_operands(
+    regions: list[Eqn], next_id: int, limits: DeviceLimits, words: int = 0
+) -> list[Eqn]:
+    """The regions, each within the device's storage buffers. New values count up from `next_id`;
+    `words` is how many operands a region that updates in place will have besides.
 
     Raises BindingLimit where packing can't save enough."""
     out: list[Eqn] = []
     for region in regions:
         kept = {i for _, i in updates_of(region)}
-        bound = len(region.ins) + len(region.outs) - len(kept)
+        bound = len(region.ins) + len(region.outs) - len(kept) + (words if kept else 0)
         surplus = bound - limits.storage_buffers
         if surplus <= 0:
             out.append(region)

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
-from poot.errors import BindingLimit, CapabilityError, MemoryBudget, ScratchBytes
+from poot.errors import CapabilityError
 from poot.ir.graph import Const, Graph, Input, Slot, TensorType, Var, Weight
+from poot.ir.transaction import fed_inputs, is_conditional
+from poot.ir.walk import next_id
 from poot.limits import DeviceLimits
 from poot.planner.arena import place
+from poot.planner.budget import check_bindings, check_budget
 from poot.planner.check import check_plan
 from poot.planner.entry import EntryStages, plan_entry
+from poot.planner.feed import FEED, OK
 from poot.planner.key import plan_key
 from poot.planner.layouts import packed_nbytes
-from poot.planner.plan import EntryPlan, Place, Plan, Resident, Step
+from poot.planner.plan import EntryPlan, Place, Plan, Resident, Step, Verdict
 from poot.planner.request import Layout
 from poot.planner.residents import Spaces, match_inputs, place_resident, resident_nbytes, slot_name
 from poot.planner.steps import Chooser, Stage
+from poot.planner.words import WORD
 
 ROW_MAJOR = Layout()
 
@@ -47,7 +54,7 @@ def _wanted(entries: list[EntryStages]) -> dict[str, set[Layout]]:
 
 
 def _place_residents(
-    graphs: dict[str, Graph], entries: list[EntryStages], limits: DeviceLimits
+    graphs: Mapping[str, Graph], entries: list[EntryStages], limits: DeviceLimits
 ) -> tuple[list[Resident], Spaces]:
     wanted = _wanted(entries)
     spaces = Spaces(limits)
@@ -67,109 +74,160 @@ def _place_residents(
     return list(placed.values()), spaces
 
 
-def _step(
-    entry: EntryStages, n: int, stage: Stage, at: dict[str, Place], offsets: dict[str, int]
-) -> Step:
-    def arena(name: str, nbytes: int) -> Place:
-        return Place("arena", offsets[name], nbytes, name)
+@dataclass(frozen=True, slots=True)
+class Where:
+    """Where an entry point's values lie. `at` holds the places of residents and results by home,
+    `offsets` those in the arena."""
 
-    def where(home: str, nbytes: int, layout: Layout = ROW_MAJOR) -> Place:
-        return at.get(_layout_name(home, layout)) or arena(home, nbytes)
+    entry: EntryStages
+    at: dict[str, Place]
+    offsets: dict[str, int]
+    inputs: frozenset[int]
 
-    ins = tuple(
-        where(entry.homes[v.id], resident_nbytes(v.type), layout)
-        for v, layout in zip(stage.ins, stage.request.layouts, strict=True)
+    def of(self, v: Var, layout: Layout = ROW_MAJOR) -> Place:
+        """The value's place, under the value's own name."""
+        home = _layout_name(self.entry.homes[v.id], layout)
+        found = self.at.get(home)
+        if found is None:
+            return Place("arena", self.offsets[home], resident_nbytes(v.type), self.name(v))
+        return found if v.id in self.inputs else replace(found, name=self.name(v))
+
+    def name(self, v: Var) -> str:
+        is_input = v.id in self.inputs
+        return self.entry.homes[v.id] if is_input else f"{self.entry.name}/{v}"
+
+    def step(self, n: int, stage: Stage) -> Step:
+        ins = tuple(
+            self.of(v, layout) for v, layout in zip(stage.ins, stage.request.layouts, strict=True)
+        )
+        scratch = tuple(
+            Place("arena", self.offsets[name], _scratch_nbytes(s.dtype, s.elems), name)
+            for name, s in zip(self.entry.scratch_names[n], stage.request.scratch, strict=True)
+        )
+        outs = tuple(map(self.of, stage.outs))
+        return Step(stage.request, ins, outs, scratch, stage.op, stage.loc, stage.reason)
+
+
+def _scratch_nbytes(dtype: str, elems: int) -> int:
+    return resident_nbytes(TensorType(dtype, (elems,)))
+
+
+class Results:
+    """Hands out places in the space "results" for one entry point and its feed: records first."""
+
+    def __init__(self, align: int) -> None:
+        self.align = align
+        self.nbytes = 0
+
+    def take(self, entry: EntryStages, values: tuple[Var, ...], at: dict[str, Place]) -> None:
+        """A place for each value that has none yet, added to `at`."""
+        for v in values:
+            home = entry.homes[v.id]
+            if home not in at:
+                nbytes = resident_nbytes(v.type)
+                at[home] = Place("results", self.nbytes, nbytes, home)
+                self.nbytes += -(-nbytes // self.align) * self.align
+
+
+def _verdict(entry: EntryStages, where: Where) -> Verdict | None:
+    if entry.words is None:
+        return None
+    early, final, failed = entry.words
+    return Verdict(
+        where.name(early), where.name(final), where.name(failed) if failed else "", entry.undo
     )
-    outs = tuple(where(entry.homes[v.id], resident_nbytes(v.type)) for v in stage.outs)
-    scratch = tuple(
-        arena(name, resident_nbytes(TensorType(s.dtype, (s.elems,))))
-        for name, s in zip(entry.scratch_names[n], stage.request.scratch, strict=True)
-    )
-    return Step(stage.request, ins, outs, scratch, stage.op, stage.loc, stage.reason)
 
 
-def _check_bindings(entries: list[EntryPlan], limits: DeviceLimits) -> None:
-    for entry in entries:
-        for step in entry.steps:
-            for p in (*step.ins, *step.outs):
-                if p.nbytes > limits.binding_nbytes:
-                    raise BindingLimit(
-                        f"{step.op} needs {p.name} of {p.nbytes} bytes in one binding and "
-                        f"{limits.name} binds at most "
-                        f"{limits.binding_nbytes}; use a smaller chunk or capacity",
-                        step.loc,
-                    )
-            for p in step.scratch:
-                if p.nbytes > min(limits.binding_nbytes, limits.buffer_nbytes):
-                    raise ScratchBytes(
-                        f"{step.op} needs a scratch of {p.nbytes} bytes and {limits.name} allows "
-                        f"{min(limits.binding_nbytes, limits.buffer_nbytes)}",
-                        step.loc,
-                    )
+@dataclass(slots=True)
+class Planner:
+    """The entry points' stages become plans, one arena for all of them."""
+
+    limits: DeviceLimits
+    residents: dict[str, Place]
+    arena_nbytes: int = 0
+
+    def plan(self, entry: EntryStages, feed: EntryStages | None, fed: tuple[str, ...]) -> EntryPlan:
+        """An entry point with its feed."""
+        results = Results(self.limits.offset_align)
+        at, feed_at = dict(self.residents), dict(self.residents)
+        results.take(entry, entry.graph.validations, at)
+        if feed is not None:
+            results.take(feed, feed.outputs, feed_at)
+        records_nbytes = results.nbytes
+        results.take(entry, entry.outputs, at)
+        plan = self._entry(entry, at)
+        return replace(
+            plan,
+            results_nbytes=results.nbytes,
+            records_nbytes=records_nbytes,
+            feed=None if feed is None else self._entry(feed, feed_at),
+            fed=fed,
+        )
+
+    def _entry(self, entry: EntryStages, at: dict[str, Place]) -> EntryPlan:
+        offsets, size = place(list(entry.lives), self.limits.offset_align)
+        self.arena_nbytes = max(self.arena_nbytes, size)
+        where = Where(entry, at, offsets, frozenset(i.var.id for i in entry.graph.inputs))
+        return EntryPlan(
+            entry.name,
+            tuple(where.step(n, s) for n, s in enumerate(entry.stages)),
+            tuple((v.type, where.of(v)) for v in entry.outputs),
+            tuple(where.of(v) for v in entry.graph.validations),
+            tuple(v.id in entry.late for v in entry.graph.validations),
+            _verdict(entry, where),
+        )
+
+
+def _with_word(graph: Graph) -> tuple[Graph, Var]:
+    """The graph with the input that tells whether slots from the device held."""
+    word = Input(Var(next_id(graph), WORD), OK, Slot())
+    return replace(graph, inputs=(*graph.inputs, word)), word.var
 
 
 def make_plan(
-    graphs: dict[str, Graph],
+    graphs: Mapping[str, Graph],
     choose: Chooser,
     limits: DeviceLimits,
     *,
+    feeds: Mapping[str, Graph] | None = None,
     memory_budget: int | None = None,
     options: str = "",
 ) -> Plan:
-    """Plans the entry points, checks the plan, and names it. Raises the typed capability errors
-    with their numbers."""
+    """Plans the entry points, checks the plan, and names it. `feeds` holds, by entry point, what
+    checks slots that come from the device (`feed.feed_of`, after the passes). Raises the typed
+    capability errors with their numbers."""
     if not graphs:
         raise CapabilityError("a program needs at least one entry point")
-    match_inputs(graphs)
-    entries = [
-        plan_entry(name, g, {i.var.id: resident_name(name, i) for i in g.inputs}, choose, limits)
-        for name, g in graphs.items()
+    match_inputs(dict(graphs))
+    whole: dict[str, Graph] = {}
+    mains: list[EntryStages] = []
+    checks: dict[str, EntryStages] = {}
+    for name, graph in graphs.items():
+        fed = None
+        if feeds and name in feeds and is_conditional(graph):
+            graph, fed = _with_word(graph)
+        whole[name] = graph
+        names = {i.var.id: resident_name(name, i) for i in graph.inputs}
+        mains.append(plan_entry(name, graph, names, choose, limits, fed=fed))
+    for name, feed in (feeds or {}).items():
+        names = {i.var.id: slot_name(name, i.name) for i in feed.inputs}
+        checks[name] = plan_entry(f"{name}{FEED}", feed, names, choose, limits)
+    residents, spaces = _place_residents(whole, [*mains, *checks.values()], limits)
+    planner = Planner(limits, {r.name: r.place for r in residents})
+    planned = [
+        planner.plan(
+            e, checks.get(e.name), tuple(i.name for i in fed_inputs(e.graph) if e.name in checks)
+        )
+        for e in mains
     ]
-    residents, spaces = _place_residents(graphs, entries, limits)
-    at = {r.name: r.place for r in residents}
-    planned: list[EntryPlan] = []
-    arena_nbytes = 0
-    for entry in entries:
-        offsets, size = place(list(entry.lives), limits.offset_align)
-        arena_nbytes = max(arena_nbytes, size)
-        steps = tuple(_step(entry, n, s, at, offsets) for n, s in enumerate(entry.stages))
-
-        def out(v: Var, entry: EntryStages = entry, offsets: dict[str, int] = offsets) -> Place:
-            home = entry.homes[v.id]
-            found = at.get(home)
-            return found or Place("arena", offsets[home], resident_nbytes(v.type), home)
-
-        outputs = tuple((v.type, out(v)) for v in entry.graph.outputs)
-        witnesses = tuple((v.type, out(v)) for v in entry.graph.validations)
-        planned.append(EntryPlan(entry.name, steps, outputs, witnesses, entry.guards))
-    if arena_nbytes:
-        spaces.sizes["arena"] = arena_nbytes
-    _check_bindings(planned, limits)
-    _check_budget(spaces.sizes, limits, memory_budget)
-    plan = Plan(
-        tuple(planned),
-        tuple(residents),
-        tuple(sorted(spaces.sizes.items())),
-        limits,
-        plan_key(graphs, limits, planned, options),
-    )
-    check_plan(plan, graphs)
+    if planner.arena_nbytes:
+        spaces.sizes["arena"] = planner.arena_nbytes
+    results = max(e.results_nbytes for e in planned)
+    if results:
+        spaces.sizes["results"] = results
+    key = plan_key(dict(graphs), limits, planned, options)
+    plan = Plan(tuple(planned), tuple(residents), tuple(sorted(spaces.sizes.items())), limits, key)
+    check_bindings(plan)
+    check_budget(spaces.sizes, limits, memory_budget)
+    check_plan(plan, graphs, feeds or {})
     return plan
-
-
-def _check_budget(sizes: dict[str, int], limits: DeviceLimits, budget: int | None) -> None:
-    need = sum(sizes.values())
-    most = min(limits.memory_nbytes, budget if budget is not None else limits.memory_nbytes)
-    if need > most:
-        parts = ", ".join(f"{k} {v}" for k, v in sorted(sizes.items()))
-        raise MemoryBudget(
-            f"the program needs {need} bytes of device memory and may take {most} on "
-            f"{limits.name} ({parts}); "
-            "lower the capacity or the chunk, or use a smaller dtype"
-        )
-    if sizes.get("arena", 0) > limits.buffer_nbytes:
-        raise BindingLimit(
-            f"the arena needs {sizes['arena']} bytes in one buffer and {limits.name} allows "
-            f"{limits.buffer_nbytes}; "
-            "use a smaller chunk"
-        )

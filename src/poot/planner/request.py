@@ -42,12 +42,21 @@ class Scratch:
 
 
 @dataclass(frozen=True, slots=True)
+class Condition:
+    """Under what some outs are stored: `ok` is the position of a bool[] input that no eqn reads;
+    where it is false, nothing of the `outs` is stored. All others are stored in any case."""
+
+    ok: int
+    outs: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Request:
     """One step: `body` is canonical (renumbered, nameless). Its inputs and outputs are the step's,
     one for one.
 
     `updates` holds (out, in) pairs done in place: that out's buffer is that in's, and only what
-    changes is stored."""
+    changes is stored. `condition` is of the steps that write State."""
 
     body: Graph
     anchor: str
@@ -55,6 +64,7 @@ class Request:
     layouts: tuple[Layout, ...]
     schedule: Schedule
     scratch: tuple[Scratch, ...] = ()
+    condition: Condition | None = None
 
 
 @dataclass(frozen=True, slots=True)

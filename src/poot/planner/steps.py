@@ -12,13 +12,16 @@ from dataclasses import dataclass, replace
 from typing import cast
 
 from poot.ir.graph import Eqn, Graph, Input, Slot, Var, Weight
+from poot.ir.walk import next_id
 from poot.limits import DeviceLimits
-from poot.planner.request import Choice, Layout, Request, Schedule
+from poot.planner.request import Choice, Condition, Layout, Request, Schedule
 
 ANCHORS = {"matmul": "matmul", "reduce": "reduce", "attention": "attention"}
 IN_PLACE = ("dynamic_update_slice", "scatter_update")
 
-Chooser = Callable[[Graph, str, tuple[tuple[int, int], ...], DeviceLimits], Choice]
+Updates = tuple[tuple[int, int], ...]
+Places = tuple[int, ...]
+Chooser = Callable[[Graph, str, Updates, DeviceLimits], Choice]
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,24 +150,28 @@ def regions_of(graph: Graph, can_update: Callable[[Eqn], bool]) -> list[Eqn]:
     return out
 
 
-def choose_nothing(
-    body: Graph, anchor: str, updates: tuple[tuple[int, int], ...], limits: DeviceLimits
-) -> Choice:
+def choose_nothing(body: Graph, anchor: str, updates: Updates, limits: DeviceLimits) -> Choice:
     """For the oracle, which runs eqns and needs no loops."""
     return Choice(Schedule("oracle"), (Layout(),) * len(body.inputs))
 
 
-def updates_of(region: Eqn) -> tuple[tuple[int, int], ...]:
+def updates_of(region: Eqn) -> Updates:
     """A region eqn's (out, in) pairs."""
     pairs = region.attr("updates", ())
     return cast("tuple[tuple[int, int], ...]", pairs)  # its typing rule says so
 
 
 def stage_of(
-    region: Eqn, choose: Chooser, limits: DeviceLimits, weights: Container[int] = ()
+    region: Eqn,
+    choose: Chooser,
+    limits: DeviceLimits,
+    weights: Container[int] = (),
+    ok: Var | None = None,
+    outs: Places = (),
 ) -> Stage:
     """One region eqn as a stage, its schedule chosen for the device. `weights` holds the ids of the
-    graph's Weights, which may be packed."""
+    graph's Weights, which may be packed. With `ok`, a bool[] that becomes its last operand, the
+    outs of those numbers are stored only where it holds."""
     body, anchor, updates = region.attr("body"), region.attr("anchor"), updates_of(region)
     assert isinstance(body, Graph)
     assert isinstance(anchor, str)
@@ -172,4 +179,20 @@ def stage_of(
     canonical = canonical_body(body, bound)
     choice = choose(canonical, anchor, updates, limits)
     request = Request(canonical, anchor, updates, choice.layouts, choice.schedule, choice.scratch)
-    return Stage(request, region.ins, region.outs, describe(body), region.loc, choice.reason)
+    ins = region.ins
+    if ok is not None:
+        request, ins = _conditional(request, ok, outs), (*ins, ok)
+    return Stage(request, ins, region.outs, describe(body), region.loc, choice.reason)
+
+
+def _conditional(request: Request, ok: Var, outs: Places) -> Request:
+    """The request with one more operand, the word that decides about the outs of those numbers."""
+    body = request.body
+    at = len(body.inputs)
+    word = Input(Var(next_id(body), ok.type), f"i{at}", Slot())
+    return replace(
+        request,
+        body=replace(body, inputs=(*body.inputs, word)),
+        layouts=(*request.layouts, Layout()),
+        condition=Condition(at, outs),
+    )

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
 import poot
 from poot import ops
-from poot.backends.base import Lease
 from poot.backends.cuda import open_device
-from poot.backends.cuda.array import CudaArray
+from poot.backends.cuda.array import CudaView
+from poot.device_array import DeviceArray
 from poot.errors import BackendError, BindError
 from poot.ir.graph import TensorType
 from poot.session import Session
@@ -42,7 +40,7 @@ def test_an_output_lives_until_the_next_step_and_a_copy_longer():
     bound = session(ptx_device())
     out = bound.step(x=ones(), pos=0)
     first, flags = out["sum"], out["big"]
-    assert isinstance(first, CudaArray)
+    assert isinstance(first, DeviceArray)
     np.testing.assert_array_equal(first.numpy(), np.ones(8, np.float32))
     np.testing.assert_array_equal(np.asarray(flags), np.zeros(8, np.bool_))
     kept = first.copy()
@@ -53,9 +51,8 @@ def test_an_output_lives_until_the_next_step_and_a_copy_longer():
         first.__dlpack__,
         lambda: first.__cuda_array_interface__,
     ):
-        with pytest.raises(BindError, match=r"f32\[8\] was valid until .*keep one by out.copy"):
+        with pytest.raises(BindError, match=r"was valid until .*keep one by out.copy"):
             touch()
-    assert "no longer valid" in repr(first)
     np.testing.assert_array_equal(kept.numpy(), np.ones(8, np.float32))
 
 
@@ -63,7 +60,7 @@ def test_an_output_goes_with_its_session():
     bound = session(ptx_device())
     out = bound.step(x=ones(), pos=0)["sum"]
     bound.close()
-    with pytest.raises(BindError, match="went with its session"):
+    with pytest.raises(BindError, match="or close"):
         out.numpy()
 
 
@@ -76,16 +73,17 @@ def test_a_fork_leaves_its_outputs_on_the_device_too():
     np.testing.assert_array_equal(theirs.numpy(), np.full(8, 4, np.float32))
 
 
-def test_a_target_without_a_device_says_so():
-    with pytest.raises(BackendError, match="the oracle has no device to leave outputs on"):
-        session("oracle").step(x=ones(), pos=0)
-    with pytest.raises(BackendError, match="leaves no outputs on the device"):
-        session("cpu").step(x=ones(), pos=0)
+def test_other_targets_leave_outputs_where_they_are_too():
+    for target in ("oracle", "cpu"):
+        out = session(target).step(x=ones(), pos=0)["sum"]
+        assert isinstance(out, DeviceArray)
+        assert not hasattr(out, "__cuda_array_interface__")
+        np.testing.assert_array_equal(out.numpy(), np.ones(8, np.float32))
 
 
-def array(dtype: str = "f32", shape: tuple[int, ...] = (2, 3)) -> CudaArray:
+def array(dtype: str = "f32", shape: tuple[int, ...] = (2, 3)) -> CudaView:
     device = fake_device()
-    return CudaArray(device, device.allocate(64, "x"), 16, TensorType(dtype, shape), Lease())
+    return CudaView(device, device.allocate(64, "x"), 16, TensorType(dtype, shape))
 
 
 def test_the_interface_names_the_address_and_the_stream():
@@ -108,8 +106,6 @@ def test_a_consumers_stream_waits_unless_it_says_not_to():
         assert driver.asked == asked
     with pytest.raises(BufferError, match=r"on cuda:0, not on \(1, 0\)"):
         found.__dlpack__(dl_device=(1, 0))
-    with pytest.raises(ValueError, match="without a copy"):
-        np.asarray(found, copy=False)
 
 
 @pytest.mark.cuda
@@ -142,11 +138,10 @@ def test_a_program_runs_on_the_callers_stream():
     assert float(doubled.sum()) == 32.0
 
 
-def test_a_lease_ends_every_array_under_it():
-    lease = Lease()
+def test_memory_that_was_freed_is_not_handed_on():
     found = array()
-    other = CudaArray(found._device, found._buffer, 0, replace(found.type), lease)
-    other.numpy()
-    lease.end()
-    with pytest.raises(BindError):
-        other.numpy()
+    found._buffer.free()  # pyright: ignore[reportAttributeAccessIssue] - a CudaBuffer
+    for touch in (found.__dlpack__, lambda: found.__cuda_array_interface__):
+        with pytest.raises(BindError, match="went with its session"):
+            touch()
+    assert "f32[2,3]" in repr(found)

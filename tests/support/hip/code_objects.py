@@ -66,26 +66,37 @@ def _version() -> bytes:
 def code_object(codes: Sequence[Code], arch: str) -> bytes:
     """One linked code object of all the kernels, named as `texts.own_name` says. Every call has to
     be resolved within it. Raises what the compiler said."""
-    source = joined(codes)
-    key = hashlib.sha256("\0".join((source, arch, *OPTIONS)).encode() + _version()).hexdigest()
+    return _kept(joined(codes), arch, "linked")
+
+
+def assembly(codes: Sequence[Code], arch: str) -> str:
+    """The kernels as the compiler's own text."""
+    return _kept(joined(codes), arch, "assembly").decode()
+
+
+def _kept(source: str, arch: str, form: str) -> bytes:
+    words = "\0".join((source, arch, form, *OPTIONS))
+    key = hashlib.sha256(words.encode() + _version()).hexdigest()
     cache = DiskCache(knobs().cache_dir / "tests-zig")
     made = cache.get(key)
     if made is None:
-        made = _compile(source, arch)
+        made = _compile(source, arch, form)
         cache.put(key, made)
     return made
 
 
-def _compile(source: str, arch: str) -> bytes:
+def _compile(source: str, arch: str, form: str) -> bytes:
     with tempfile.TemporaryDirectory(prefix="poot-zig-") as folder:
-        text, assembly, made, linked = (Path(folder) / n for n in ("k.hip", "k.s", "k.o", "k.co"))
+        text, rows, made, linked = (Path(folder) / n for n in ("k.hip", "k.s", "k.o", "k.co"))
         text.write_text(source)
         front = ["-x", "hip", "--cuda-device-only", f"--offload-arch={arch}", "-nogpulib",
                  "-nogpuinc", "-fms-extensions", "-fdeclspec", f"-I{INCLUDE}", "-Wall", "-Werror",
                  "-Wno-unused", *OPTIONS]  # fmt: skip
-        _do(["clang", *front, "-S", "-o", str(assembly), str(text)])
+        _do(["clang", *front, "-S", "-o", str(rows), str(text)])
+        if form == "assembly":
+            return rows.read_bytes()
         target = ["-target", "amdgcn-amd-amdhsa", f"-mcpu={arch}"]
-        _do(["clang", *target, "-c", "-o", str(made), str(assembly)])
+        _do(["clang", *target, "-c", "-o", str(made), str(rows)])
         _do(["ld.lld", "-shared", "--no-undefined", "-o", str(linked), str(made)])
         return linked.read_bytes()
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from poot.backends.base import Buffer, BufferRef, Code, Launch, Lease
-from poot.backends.cuda.array import CudaArray
+from poot.backends.base import Buffer, BufferRef, Code, Launch
+from poot.backends.cuda.array import CudaView
 from poot.backends.cuda.provider import Call, Driver, Facts, Handle, Resources
 from poot.backends.launches import check_launch, padded
 from poot.codegen.emitters import emit
@@ -269,9 +269,9 @@ class CudaDevice:
             )
         return own
 
-    def view(self, buffer: Buffer, offset: int, type: TensorType, lease: Lease) -> CudaArray:
+    def view(self, buffer: Buffer, offset: int, type: TensorType) -> CudaView:
         """The bytes as an array with DLPack and `__cuda_array_interface__`."""
-        return CudaArray(self, self._own(buffer), offset, type, lease)
+        return CudaView(self, self._own(buffer), offset, type)
 
     def follow(self, stream: int) -> None:
         """What the other stream does next waits for what is enqueued here."""

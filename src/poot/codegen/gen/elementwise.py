@@ -60,11 +60,10 @@ def _store_plain(job: Job, section: Section, item: Index) -> None:
                 values.append(job.pull.value(sink.source, ix.split(element, type.shape)))
             word, _ = ix.divmod(at, per)
             is_there = k.lit(True, BOOL) if whole else ix.below(at, type.elems)
-            if is_there.literal is True:
+            if is_there.literal is False:
+                continue
+            with sink.when_ok(job), job.when(is_there):
                 sink.memory.store_word(word, values)
-            elif is_there.literal is None:
-                with k.if_(is_there):
-                    sink.memory.store_word(word, values)
 
 
 def _store_section(job: Job, section: Section, item: Index) -> None:

@@ -34,7 +34,8 @@ def maker_of(body: Graph, var: Var) -> Eqn | None:
 
 @dataclass(slots=True)
 class Job:
-    """One kernel of a request. `args` follows the kernel's parameters."""
+    """One kernel of a request. `args` follows the kernel's parameters. `ok` is the word under which
+    State is written, once a sink has loaded it."""
 
     request: Request
     limits: DeviceLimits
@@ -43,6 +44,7 @@ class Job:
     numbers: Numbers
     pull: Pull
     args: list[tuple[str, int]] = field(default_factory=list[tuple[str, int]])
+    ok: Val | None = None
 
     def memory(self, name: str, type: TensorType, access: str, arg: tuple[str, int]) -> Memory:
         """A new parameter that holds a value of this type. Raises CapabilityError where its

@@ -149,7 +149,7 @@ def index_guard(p: Pull, eqn: Eqn, n: int, coords: Coords) -> Steps:
     x = yield eqn.ins[0], coords
     lo, hi = int_attr(eqn, "lo"), int_attr(eqn, "hi")
     if n == 1:
-        return (x >= lo) & (x < hi)
+        return (x >= lo) & (x <= hi - 1)
     return p.k.op("min", p.k.op("max", x, lo), hi - 1)
 
 

@@ -1,11 +1,16 @@
 """Where results go: an output of its own, or the part of a State that an update replaces, in
-place."""
+place.
+
+What a request's condition decides is stored only where the step's word `ok` is true; no lane
+reads or writes such an output else."""
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
-from poot.codegen.gen.index import Coords, Index, flat
+from poot.codegen.gen.index import ZERO, Coords, Index, flat
 from poot.codegen.gen.job import Job, maker_of
 from poot.codegen.gen.memory import Memory
 from poot.codegen.gen.pull_shape import start_coords
@@ -20,19 +25,22 @@ from poot.planner.spills import UPDATE_OPS, new_part, spilled, wide_dtype
 @dataclass(frozen=True, slots=True)
 class Sink:
     """One output. `source` is the value whose elements are stored: the output, or an update's new
-    part. `update` is the eqn that says where a new part goes, None for a plain output."""
+    part. `update` is the eqn that says where a new part goes, None for a plain output. `ok` is the
+    bool under which anything is stored, None for always."""
 
     source: Var
     memory: Memory
     update: Eqn | None = None
+    ok: Val | None = None
 
     def place(self, job: Job, coords: Coords) -> tuple[Index, Val | None]:
         """(element number, condition or None) of the source's element at coords."""
         if self.update is None:
-            return flat(coords, self.source.type.shape), None
+            return flat(coords, self.source.type.shape), self.ok
         if self.update.op == "dynamic_update_slice":
-            return self._slice_place(job, coords), None
-        return self._row_place(job, coords)
+            return self._slice_place(job, coords), self.ok
+        at, keep = self._row_place(job, coords)
+        return at, keep if self.ok is None else keep & self.ok
 
     def _slice_place(self, job: Job, coords: Coords) -> Index:
         assert self.update is not None
@@ -47,6 +55,15 @@ class Sink:
         row = job.pull.value(rows, coords[:1])
         at = job.indexer.clamp(row, extent)
         return flat((at, *coords[1:]), x.type.shape), job.k.bitcast(row, U32) < extent
+
+    @contextmanager
+    def when_ok(self, job: Job) -> Generator[None]:
+        """Runs the body where the step's word allows a store."""
+        if self.ok is None:
+            yield
+        else:
+            with job.k.if_(self.ok):
+                yield
 
     def store(self, job: Job, coords: Coords, value: Val) -> None:
         """Stores the source's element at coords; the memory takes single elements."""
@@ -90,6 +107,17 @@ def _update_of(request: Request, n: int) -> Eqn:
     return eqn
 
 
+def _ok_of(job: Job, n: int) -> Val | None:
+    """The word that output n is stored under, loaded once a kernel; None where none decides."""
+    condition = job.request.condition
+    if condition is None or n not in condition.outs:
+        return None
+    if job.ok is None:
+        memory = job.memory("ok", TensorType("bool", ()), "r", ("in", condition.ok))
+        job.ok = memory.load(ZERO)
+    return job.ok
+
+
 def open_sinks(
     job: Job, only: tuple[int, ...] | None = None, *, packed: bool = False
 ) -> list[Sink]:
@@ -109,7 +137,8 @@ def open_sinks(
             sinks.append(Sink(source, memory))
         elif n in updates:
             memory = job.memory(f"out{n}", out.type, "rw", ("out", n))
-            sinks.append(Sink(source, memory, _update_of(request, n)))
+            sinks.append(Sink(source, memory, _update_of(request, n), _ok_of(job, n)))
         else:
-            sinks.append(Sink(source, job.memory(f"out{n}", out.type, "w", ("out", n))))
+            memory = job.memory(f"out{n}", out.type, "w", ("out", n))
+            sinks.append(Sink(source, memory, None, _ok_of(job, n)))
     return sinks

@@ -108,7 +108,8 @@ def _store_owned(
     owned = k.lit(False, BOOL)
     for is_new, is_own, _ in reversed(news):
         owned = k.select(is_new, is_own, owned)
-    with k.if_(in_reach & owned):
+    owned = in_reach & owned
+    with k.if_(owned if sink.ok is None else owned & sink.ok):
         old = k.load(sink.memory.name, job.indexer.value(target))
         word = k.lit(0, U32)
         for i, (is_new, _, value) in enumerate(news):

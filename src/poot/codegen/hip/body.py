@@ -153,6 +153,3 @@ class Body:
         if reg.name not in self._declared:
             self._declared.add(reg.name)
             self.line(f"{self.c_type(reg.type)} {self.register(reg)};")
-
-    def is_declared(self, reg: Reg) -> bool:
-        return reg.name in self._declared

@@ -49,11 +49,8 @@ def emit_for(b: Body, stmt: For, emit: Emit) -> None:
     unroll = _LONG_UNROLL if stmt.unroll is None and _is_long(stmt) else stmt.unroll
     if unroll is not None:
         b.line(f"#pragma unroll {unroll or ''}".rstrip())
-    counter = b.names.of("loop", f"{name}_at") if b.is_declared(stmt.var) else name
-    move = f"++{counter}" if step == "1" else f"{counter} += {step}"
-    with b.block(f"for (int {counter} = {b.one(stmt.start)}; {counter} < {stop}; {move})"):
-        if counter != name:
-            b.line(f"{name} = {counter};")
+    move = f"++{name}" if step == "1" else f"{name} += {step}"
+    with b.block(f"for (int {name} = {b.one(stmt.start)}; {name} < {stop}; {move})"):
         emit(b, stmt.body)
 
 

@@ -1,7 +1,8 @@
 """Where each register of a kernel is declared: where it is first written, or at the function's top.
 
 A register whose first touch is a write in the block that holds all its uses is declared by that
-line. Any other keeps its value from block to block, or from one trip of a loop to the next.
+line. Any other is one that several blocks write for a later one to read. A loop's variable is its
+loop's own.
 """
 
 from __future__ import annotations

@@ -42,9 +42,9 @@ class Names:
         key = (space, name)
         if key not in self._given:
             made = _UNFIT.sub("_", name)
-            if made[:1].isdigit() or made.startswith("__"):
-                made = f"v{made}"
-            while made in self._taken or _OWN.fullmatch(made):
+            if made[:1].isdigit() or made.startswith("__") or _OWN.fullmatch(made):
+                made = f"v_{made}"
+            while made in self._taken:
                 made += "_"
             self._taken.add(made)
             self._given[key] = made

@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from poot.ir.graph import Eqn, Graph, Input, Slot, Var
+from poot.ir.transaction import is_conditional
 from poot.ir.walk import results
 from poot.passes.regions.groups import SOURCE, Grouping
 from poot.passes.regions.places import MANY, Places
@@ -44,6 +45,7 @@ class Assembler:
         self.next_id = 1 + max(
             [v.id for e in graph.eqns for v in e.outs] + [i.var.id for i in graph.inputs], default=0
         )
+        self.words = int(is_conditional(graph))  # a launch that writes State reads the step's word
         self.read_outside: set[int] = set()
         self.exploded = 0
         self.to_cut: set[int] = set()
@@ -147,7 +149,8 @@ class Assembler:
 
     def _fits(self, region: Eqn, roots: list[int]) -> bool:
         updates = sum(p in self.grouping.in_place for p in roots)
-        return len(region.ins) + len(region.outs) - updates <= self.buffers
+        words = self.words if updates else 0
+        return len(region.ins) + len(region.outs) - updates + words <= self.buffers
 
     def _cut(self, root: int) -> None:
         """Books the deferred eqn that stands for most buffers of root's launch, to be stored."""

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 from poot.ir.attrs import ints_attr
 from poot.ir.graph import Eqn, Graph, State, Var
+from poot.ir.transaction import is_conditional
 from poot.ir.walk import results
 from poot.passes.regions.table import ELEMENTWISE, UPDATES, is_pullable
 
@@ -75,6 +76,7 @@ class Grouper:
         self.newest_reader: dict[int, int] = {}  # value id -> highest group so far
         self.results = {v.id for v in results(graph)}
         self.witnesses = {v.id for v in graph.validations}
+        self.words = int(is_conditional(graph))  # a launch that writes State reads the step's word
         paired = {before.id for before, _ in graph.states}
         self.writable = {
             i.var.id for i in graph.inputs if isinstance(i.storage, State) and i.var.id in paired
@@ -120,7 +122,7 @@ class Grouper:
 
     def _open(self, group: Group, eqn: Eqn) -> int:
         group.leaves = set(self._reads(eqn.ins))
-        group.outs = len(eqn.outs)
+        group.outs = len(eqn.outs) + (self.words if eqn.op in UPDATES else 0)
         self.out.groups.append(group)
         return len(self.out.groups) - 1
 
@@ -212,6 +214,7 @@ class Grouper:
         )
         if joins:
             self.out.groups[number].leaves |= self._reads(self._outside(eqn, number))
+            self.out.groups[number].outs += self.words
         else:
             number = self._open(Group("none", update.type.elems), eqn)
         self.out.updated[x.id] = number
@@ -249,7 +252,8 @@ class Grouper:
         if group.anchor == "none" and eqn.op not in UPDATES:
             return True  # what it reads is bounded by _bound_leaves
         leaves = group.leaves | self._reads(self._outside(eqn, number))
-        return len(leaves) + group.outs <= self.buffers
+        words = self.words if eqn.op in UPDATES else 0
+        return len(leaves) + group.outs + words <= self.buffers
 
     def _tag(self, eqn: Eqn, number: int) -> int | None:
         """The tag of eqn's result where the group can apply eqn at its store, else None."""
@@ -283,7 +287,8 @@ class Grouper:
 
     def _bound_leaves(self, eqn: Eqn) -> None:
         """Has operands stored, the one of most leaves first, until what eqn reads fits a launch."""
-        most = self.buffers - len(eqn.outs) - (0 if is_pullable(eqn) else 1)
+        words = self.words if eqn.op in UPDATES else 0
+        most = self.buffers - len(eqn.outs) - words - (0 if is_pullable(eqn) else 1)
         while len(self._reads(eqn.ins)) > most:
             widest = max(eqn.ins, key=lambda v: len(self.leaves[v.id]))
             if len(self.leaves[widest.id]) == 1:

@@ -1,0 +1,79 @@
+"""What a caller hands over, as numpy arrays of a program's types."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import cast
+
+import numpy as np
+
+from poot.device_array import DeviceArray
+from poot.errors import BindError
+from poot.ir.dtypes import DTYPES
+from poot.ir.graph import Graph, Input, TensorType, Weight
+
+
+def as_array(value: object, name: str, type: TensorType) -> np.ndarray:
+    """What the caller gave, as numpy without a copy where that can be: numpy, DLPack, the buffer
+    protocol, numbers.
+
+    Raises BindError where it is no array."""
+    if isinstance(value, np.ndarray):
+        return cast("np.ndarray", value)  # isinstance leaves its parameters unknown
+    if isinstance(value, DeviceArray):
+        return value.numpy()
+    if hasattr(value, "__dlpack__"):
+        try:
+            return np.from_dlpack(value)  # pyright: ignore[reportArgumentType] - it has __dlpack__
+        except (BufferError, RuntimeError, TypeError) as e:
+            raise BindError(f"{name} can't be read over DLPack: {e}; hand it over as numpy") from e
+    try:
+        array = np.asarray(value)
+    except (ValueError, TypeError) as e:
+        raise BindError(f"{name} needs an array of {type}: {e}") from e
+    want = DTYPES[type.dtype]
+    if (
+        array.dtype == np.int64
+        and want.kind in ("int", "uint")
+        and not isinstance(value, np.ndarray)
+    ):
+        return array
+    if array.dtype == np.float64 and want.kind == "float" and not isinstance(value, np.ndarray):
+        return array.astype(want.numpy)
+    return array
+
+
+def check_weight(i: Input, value: object, allow_nonfinite: bool) -> np.ndarray:
+    """A weight's array, of its type exactly. Raises BindError naming the input, what was seen and
+    the remedy."""
+    array = as_array(value, i.name, i.var.type)
+    want = DTYPES[i.var.type.dtype].numpy
+    if array.dtype != want or array.shape != i.var.type.shape:
+        raise BindError(
+            f"{i.name} needs {i.var.type}: got {array.dtype}[{','.join(map(str, array.shape))}]; "
+            "convert it before the bind"
+        )
+    if not allow_nonfinite and DTYPES[i.var.type.dtype].kind == "float" and array.size:
+        finite = np.isfinite(array.astype(np.float32) if array.dtype.itemsize < 4 else array)
+        if not finite.all():
+            at = np.unravel_index(int(np.argmin(finite)), array.shape)
+            where = tuple(int(n) for n in at)
+            raise BindError(
+                f"{i.name} holds {array[at]} at {where}; repair the weights, or bind with "
+                f"allow_nonfinite=True"
+            )
+    return array
+
+
+def bind_weights(
+    graphs: Mapping[str, Graph], weights: Mapping[str, object], allow_nonfinite: bool
+) -> dict[str, np.ndarray]:
+    """Every Weight's array, checked. Raises BindError on a missing, unknown or ill-typed one."""
+    inputs = {i.name: i for g in graphs.values() for i in g.inputs if isinstance(i.storage, Weight)}
+    missing = sorted(set(inputs) - set(weights))
+    unknown = sorted(set(weights) - set(inputs))
+    if missing or unknown:
+        parts = [f"missing {', '.join(missing[:8])}"] if missing else []
+        parts += [f"unknown {', '.join(unknown[:8])}"] if unknown else []
+        raise BindError(f"the weights don't match the program: {'; '.join(parts)}")
+    return {name: check_weight(i, weights[name], allow_nonfinite) for name, i in inputs.items()}

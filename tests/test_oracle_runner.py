@@ -1,0 +1,66 @@
+"""The oracle as a session's target."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from poot.ir.graph import Graph
+from poot.oracle import Folded
+from poot.oracle_runner import OracleRunner
+from tests.support.steps import WEIGHTS, X, append_graph
+
+
+def bound(graphs: dict[str, Graph], folded: Folded | None = None) -> OracleRunner:
+    runner = OracleRunner(graphs, WEIGHTS, folded)
+    for entry, graph in graphs.items():
+        rows = graph.inputs[2].var.type.shape[0]
+        runner.write_slot(entry, "x", [(0, np.repeat(X, rows, 0))])
+        runner.write_slot(entry, "pos", [(0, np.array(2, np.int32))])
+        runner.write_slot(entry, "at", [(0, np.array(5, np.int32))])
+    return runner
+
+
+def test_a_step_gives_outputs_and_moves_state_only_if_its_guards_hold():
+    runner = bound({"main": append_graph()})
+    kv = append_graph().inputs[1]
+    runner.run("main", False)
+    failed, (total, following) = runner.results("main", False)
+    assert failed is None
+    assert (following, total.tolist()) == (3, [5] * 4)
+    runner.write_slot("main", "at", [(0, np.array(9, np.int32))])
+    before = runner.read_state(kv)
+    runner.run("main", False)
+    failed, outputs = runner.results("main", False)
+    assert "[] is 9" in str(failed)
+    assert outputs == []
+    np.testing.assert_array_equal(runner.read_state(kv), before)
+
+
+def test_what_depends_on_weights_alone_is_computed_once_for_all():
+    folded = Folded()
+    runner = bound({"one": append_graph(1), "two": append_graph(2)}, folded)
+    runner.run("one", False)
+    values = {n: id(x) for n, x in folded.values.items()}
+    assert values  # the transposed weight
+    runner.run("two", False)
+    fork = runner.fork()
+    fork.run("one", False)
+    assert {n: id(x) for n, x in folded.values.items()} == values
+
+
+def test_a_slot_from_the_device_is_checked_before_the_step():
+    runner = bound({"main": append_graph()})
+    runner.write_slot("main", "pos", [(0, np.array(8, np.int32))])
+    runner.run("main", True)
+    assert str(runner.failure("main", True)) == "slot 'pos' needs values in 0..7: [] is 8"
+    assert len(runner.stored("main")) == 2
+
+
+def test_a_fork_moves_alone():
+    runner = bound({"main": append_graph()})
+    kv = append_graph().inputs[1]
+    fork = runner.fork()
+    fork.run("main", False)
+    assert fork.read_state(kv).any()
+    assert not runner.read_state(kv).any()
+    assert fork.timed("main")[0][:2] == ("oracle", "numpy")
