@@ -46,7 +46,7 @@ def decode_graph(capacity: int, kv_heads: int, window: int | None) -> Graph:
 
 
 @pytest.mark.parametrize("window", [None, 1, 4])
-@on()
+@on(but="emulated")
 def test_case_53_and_58_a_decode_gives_the_rows_of_the_prefill(target: str, window: int | None):
     """Position by position over a cache longer than the sequence; what lies behind is NaN."""
     length, capacity = 10, 13
@@ -114,7 +114,7 @@ def live_session(target: str, batch: int, keys: int, width: int) -> Session:
     return compile_on(target, poot.trace(live, (*specs, poot.slot((batch,), "i32")))).bind()
 
 
-@on()
+@on(but="emulated")
 def test_case_45_lengths_of_nothing_in_a_ragged_batch_are_refused_and_the_session_goes_on(
     target: str,
 ):
@@ -133,7 +133,7 @@ def test_case_45_lengths_of_nothing_in_a_ragged_batch_are_refused_and_the_sessio
     session.close()
 
 
-@on()
+@on(but="emulated")
 def test_case_52_a_live_plan_for_4096_keys_equals_fresh_plans_in_any_order(target: str):
     most, width = (4096, 8) if target not in SLOW else (200, 4)
     q, k, v = (normal(n, 1, 1, rows, width) for n, rows in enumerate((1, most, most)))

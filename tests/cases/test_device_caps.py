@@ -106,7 +106,7 @@ def test_case_36_rows_past_every_fold_are_declined_with_the_reason_or_refused():
         compile(graph_of(lambda x: -x, x), target=limits, cache=False)
 
 
-@on(but="simulator")
+@on(but="simulator emulated")
 def test_case_36_heads_past_65535_share_one_key_head(target: str):
     heads, width = 65537, 4
     q, k, v = qkv(1, heads, 1, 1, 2, width, width)

@@ -56,7 +56,7 @@ def strided(x: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
     yield "read-only", locked
 
 
-@on()
+@on(but="emulated")
 def test_case_50_arrays_of_any_strides_equal_their_copies_at_a_step(target: str):
     q, k, v = qkv(2, 3, 3, 5, 5, 8, 8)
     session = session_of(target)
@@ -76,7 +76,7 @@ def test_case_50_arrays_of_any_strides_equal_their_copies_at_a_step(target: str)
     session.close()
 
 
-@on()
+@on(but="emulated")
 def test_case_50_arrays_of_any_strides_equal_their_copies_at_a_bind_and_as_state(target: str):
     q, k, v = qkv(2, 3, 3, 5, 5, 8, 8)
     want = np.asarray(session_of(target, poot.weight, q=q, k=k, v=v).step())
@@ -98,7 +98,7 @@ def test_case_50_arrays_of_any_strides_equal_their_copies_at_a_bind_and_as_state
     session.close()
 
 
-@on()
+@on(but="emulated")
 def test_case_50_tensors_come_over_dlpack_with_their_strides(target: str):
     """84 x 3 x 3 x 64 permuted (fewer where Python runs it), backwards, expanded."""
     batch = 2 if target in SLOW else 84
@@ -151,7 +151,7 @@ def _by_oracle() -> Session:
     return poot.compile(poot.trace(attention, specs), target="oracle").bind()
 
 
-@on()
+@on(but="emulated")
 def test_case_44_the_stride_of_an_axis_of_one_element_means_nothing(target: str):
     """q [1,1,2,1], k and v [1,1,1,1] with last strides 1, 7 and 0: a Slot at a step each."""
 

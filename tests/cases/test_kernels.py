@@ -165,7 +165,7 @@ def test_case_126_what_a_driver_would_cut_short_is_refused_or_shared_out():
     assert step.request.schedule.get("lanes") > 1
 
 
-@on()
+@on(but="emulated")
 def test_case_128_a_maximum_past_the_first_half_of_a_wave_is_found(target: str):
     def fn(x: Array) -> object:
         return ops.max(x, 1), ops.argmax(x, 1), ops.sum(x, 1)

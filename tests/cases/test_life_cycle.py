@@ -81,7 +81,7 @@ def in_threads(count: int, work: Callable[[int], None]) -> None:
 
 
 @pytest.mark.filterwarnings("default::pytest.PytestUnhandledThreadExceptionWarning")
-@on()
+@on(but="emulated")
 def test_case_131_eight_threads_step_sessions_of_one_program(target: str):
     graph, feed = block_graph()
     program = compile_on(target, graph)
@@ -105,7 +105,7 @@ def test_case_131_eight_threads_step_sessions_of_one_program(target: str):
 
 
 @pytest.mark.filterwarnings("default::pytest.PytestUnhandledThreadExceptionWarning")
-@on()
+@on(but="emulated")
 def test_case_131_eight_threads_compile_at_once(target: str):
     def work(n: int) -> None:
         arrays = (normal(0, 4, 8 + n), normal(1, 8 + n, 8 + n))
@@ -135,7 +135,7 @@ def resident_nbytes() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-@on(but="simulator")
+@on(but="simulator emulated")
 def test_case_132_steps_and_compiles_leave_no_memory_behind(target: str):
     graph = decode_graph()
     session = compile_on(target, graph).bind({})

@@ -28,7 +28,7 @@ def in_dtype(dtype: str, *arrays: np.ndarray) -> list[np.ndarray]:
 
 
 @pytest.mark.parametrize("dtype", ["f32", "f16"])
-@on()
+@on(but="emulated")
 def test_case_1_a_row_that_sees_nothing_is_nan_and_alone(target: str, dtype: str):
     q, k, v = in_dtype(dtype, *qkv(1, 1, 1, 8, 8, 8, 8))
     mask = np.zeros((8, 8), bool)
@@ -43,7 +43,7 @@ def test_case_1_a_row_that_sees_nothing_is_nan_and_alone(target: str, dtype: str
         near(got[:, :, :4], small)
 
 
-@on()
+@on(but="emulated")
 def test_case_3_an_empty_row_has_no_weight_in_a_merge(target: str):
     q, k, v = qkv(1, 2, 1, 5, 2, 4, 4)
     out, lse = reference(*qkv(1, 2, 1, 5, 9, 4, 4), 0.5)
@@ -67,7 +67,7 @@ def test_case_3_an_empty_row_has_no_weight_in_a_merge(target: str):
 
 @pytest.mark.parametrize("spelling", ["masks added to each other", "masks added one by one"])
 @pytest.mark.parametrize("dtype", ["f32", "f16", "bf16"])
-@on()
+@on(but="emulated")
 def test_case_5_two_finite_masks_may_overflow_and_no_row_with_a_key_is_lost(
     target: str, dtype: str, spelling: str
 ):
@@ -98,7 +98,7 @@ def test_case_5_two_finite_masks_may_overflow_and_no_row_with_a_key_is_lost(
     near(both.fused, reference(q, k, v, 0.25, add=sums)[0])
 
 
-@on()
+@on(but="emulated")
 def test_case_8_cap_then_bias_then_masks(target: str):
     def fn(q: Array, k: Array, v: Array, m: Array) -> object:
         return ops.attention_prefill(q, k, v, scale=32**-0.5, mask=m, softcap=30.0)
@@ -129,7 +129,7 @@ def hidden_at_random(seed: int) -> tuple[list[np.ndarray], np.ndarray, np.ndarra
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 1e30])
-@on()
+@on(but="emulated")
 def test_case_9_a_dead_key_never_matters_and_a_dead_value_only_as_the_chain_says(
     target: str, bad: float
 ):
@@ -153,7 +153,7 @@ def test_case_9_a_dead_key_never_matters_and_a_dead_value_only_as_the_chain_says
         np.testing.assert_array_equal(got[..., 0], want[..., 0] if bad == 1e30 else np.nan)
 
 
-@on()
+@on(but="emulated")
 def test_case_9_a_dead_value_behind_a_length_never_matters(target: str):
     q, k, v = qkv(2, 2, 1, 2, 6, 4, 4)
     length = np.asarray([1, 4], np.int32)
@@ -170,7 +170,7 @@ def test_case_9_a_dead_value_behind_a_length_never_matters(target: str):
         np.testing.assert_array_equal(both.plain, clean.plain)
 
 
-@on()
+@on(but="emulated")
 def test_case_11_a_cap_never_shows_what_the_mask_hides(target: str):
     q, k, _ = qkv(1, 1, 1, 8, 8, 4, 4)
     v = np.eye(8, dtype=np.float32)[None, None]
@@ -183,7 +183,7 @@ def test_case_11_a_cap_never_shows_what_the_mask_hides(target: str):
         np.testing.assert_array_equal(got[0, 0, 0], v[0, 0, 0])
 
 
-@on()
+@on(but="emulated")
 def test_case_12_a_mask_that_keeps_differs_from_one_that_drops(target: str):
     q, k, v = qkv(1, 1, 1, 2, 5, 4, 4)
     mask = np.asarray([[0, 0, 0, 1, 0], [1, 1, 0, 0, 1]], bool)
@@ -202,7 +202,7 @@ def test_case_12_a_mask_that_keeps_differs_from_one_that_drops(target: str):
 
 
 @pytest.mark.parametrize("logit", [2.0, 100.0, -1e4])
-@on()
+@on(but="emulated")
 def test_case_13_a_sink_joins_the_maximum_and_the_denominator(target: str, logit: float):
     q, k, v = qkv(1, 1, 1, 7, 7, 4, 4)
     sink = np.float32([logit])
@@ -233,7 +233,7 @@ MASK_SHAPES = (
 
 
 @pytest.mark.parametrize("kind", ["bool", "float"])
-@on()
+@on(but="emulated")
 def test_case_51_masks_broadcast_as_if_expanded(target: str, kind: str):
     q, k, v = qkv(2, 6, 2, 35, 50, 8, 8)
     rng = np.random.default_rng(3)
@@ -251,7 +251,7 @@ def test_case_51_masks_broadcast_as_if_expanded(target: str, kind: str):
         near(attended(target, fn, q, k, v, mask)[0], want, str(shape))
 
 
-@on()
+@on(but="emulated")
 def test_case_110_a_padding_mask_is_not_lost(target: str):
     q, k, v = qkv(3, 2, 2, 17, 17, 16, 16)
     padding = np.arange(17)[None, None, None] >= np.asarray([17, 9, 4])[:, None, None, None]

@@ -25,7 +25,7 @@ def near(got: object, want: np.ndarray, what: str = "") -> None:
     assert_within(got, want.astype(got.dtype), "attention", what)
 
 
-@on()
+@on(but="emulated")
 def test_case_53_either_alignment_of_causal_keeps_its_meaning(target: str):
     q, k, v = qkv(2, 4, 2, 3, 7, 8, 8)
 
@@ -78,7 +78,7 @@ def test_case_57_rows_of_a_second_tile_write_nothing_but_themselves():
     assert only_step(program).op.startswith("attention")
 
 
-@on()
+@on(but="emulated")
 def test_case_58_a_window_counts_itself(target: str):
     q, k = np.zeros((1, 1, 10, 4), np.float32), normal(1, 1, 1, 10, 4)
     v = np.eye(10, dtype=np.float32)[None, None]
@@ -92,7 +92,7 @@ def test_case_58_a_window_counts_itself(target: str):
         near(row, got[:, :, -1:])
 
 
-@on()
+@on(but="emulated")
 def test_case_59_a_window_known_only_at_run_time_is_honoured(target: str):
     """The window is a number of the step: the mask is made of it, so it can't be compiled out. One
     that the graph was not written with is refused at the trace."""
@@ -120,7 +120,7 @@ def test_case_59_a_window_known_only_at_run_time_is_honoured(target: str):
 
 
 @pytest.mark.parametrize("heads", [6, 12, 40, 48])
-@on()
+@on(but="emulated")
 def test_case_62_and_64_alibi_in_both_forms_with_its_own_slopes(target: str, heads: int):
     rows, keys = (2, 9) if target == "simulator" else (5, 33)
     q, k, v = qkv(1, heads, heads // 2, rows, keys, 8, 8)
@@ -142,7 +142,7 @@ def test_case_62_and_64_alibi_in_both_forms_with_its_own_slopes(target: str, hea
     assert np.abs(opposite - want).max() > 0.1
 
 
-@on()
+@on(but="emulated")
 def test_case_64_the_newest_key_weighs_most(target: str):
     """f16 holds the shifted form's near distances; of the unshifted form only f32 holds enough."""
     keys = 4096 if target != "simulator" else 512
@@ -163,7 +163,7 @@ def test_case_64_the_newest_key_weighs_most(target: str):
         assert newest > oldest
 
 
-@on()
+@on(but="emulated")
 def test_case_65_the_cap_sees_the_scaled_score(target: str):
     q, k = np.zeros((1, 1, 1, 64), np.float32), np.zeros((1, 1, 2, 64), np.float32)
     q[..., 0], k[0, 0, 0, 0] = 10, 10
@@ -186,7 +186,7 @@ def test_case_65_the_cap_sees_the_scaled_score(target: str):
     assert np.abs(np.asarray(tight) - np.asarray(loose)).max() > 0.1
 
 
-@on()
+@on(but="emulated")
 def test_case_66_the_pairing_of_the_chain_is_kept(target: str):
     x = np.asarray([[1, 2, 3, 4]], np.float32)
     table = np.asarray([[1.0, 0.01]], np.float32)
@@ -211,7 +211,7 @@ def test_case_66_the_pairing_of_the_chain_is_kept(target: str):
         np.testing.assert_array_equal(still, x)
 
 
-@on()
+@on(but="emulated")
 def test_case_67_a_partial_rotation_leaves_the_rest(target: str):
     x = normal(0, 1, 2, 5, 80)
     positions = np.asarray([0, 1, 7, 1000, 30000], np.int32)
@@ -234,7 +234,7 @@ def test_case_67_a_partial_rotation_leaves_the_rest(target: str):
         np.testing.assert_allclose(norms, np.linalg.norm(x[..., :32], axis=-1), rtol=1e-5)
 
 
-@on()
+@on(but="emulated")
 def test_case_68_llama3_bands_show_at_a_far_position(target: str):
     scaling = ops.Llama3Scaling(32.0, 1.0, 4.0, 8192)
     x = normal(0, 1, 1, 2, 64)

@@ -30,7 +30,7 @@ def plain_attention(q: Array, k: Array, v: Array) -> object:
 
 
 @pytest.mark.parametrize("dk, dv", [(w, w) for w in WIDTHS] + list(PAIRS))
-@on(but="simulator")
+@on(but="simulator emulated")
 def test_case_39_and_40_every_column_of_a_key_counts(target: str, dk: int, dv: int):
     """Only the last column of q and k is not zero: weights are uniform where it is left out."""
     q, k, v = qkv(2, 2, 1, 3, 7, dk, dv)
@@ -44,7 +44,7 @@ def test_case_39_and_40_every_column_of_a_key_counts(target: str, dk: int, dv: i
 
 
 @pytest.mark.parametrize("dk, dv", [(256, 256), (576, 512)])
-@on()
+@on(but="emulated")
 def test_case_41_a_wide_head_takes_no_more_than_the_device_has(target: str, dk: int, dv: int):
     q, k, v = qkv(1, 1, 1, 1, 5, dk, dv)
     graph = graph_of(plain_attention, q, k, v)
@@ -60,7 +60,7 @@ KEYS = (1, 2, 31, 32, 33, 38, 39, 63, 65, 70, 77, 127, 129, 137, 192, 255, 257, 
 
 
 @pytest.mark.parametrize("keys", KEYS)
-@on()
+@on(but="emulated")
 def test_case_42_keys_that_fill_no_tile_end_where_they_end(target: str, keys: int):
     """K and V are the first rows of arrays that hold NaN behind them."""
     rows = (1, 5, 64, 137)[KEYS.index(keys) % 4]
@@ -76,7 +76,7 @@ def test_case_42_keys_that_fill_no_tile_end_where_they_end(target: str, keys: in
     near(fused_only(target, fn, q, *longer), reference(q, k, v, 0.35)[0])
 
 
-@on()
+@on(but="emulated")
 def test_case_44_one_key_gives_its_value_whatever_its_score(target: str):
     v = np.asarray(normal(2, 1, 1, 1, 1))
     q = np.ones((1, 1, 2, 1), np.float32)
@@ -90,7 +90,7 @@ def test_case_44_one_key_gives_its_value_whatever_its_score(target: str):
         np.testing.assert_array_equal(got, np.broadcast_to(v, (1, 1, 2, 1)))
 
 
-@on()
+@on(but="emulated")
 def test_case_45_no_batch_and_no_rows_give_nothing(target: str):
     def fn(q: Array, k: Array, v: Array) -> object:
         return ops.attention_prefill(q, k, v, scale=1.0, causal=False, return_lse=True)
@@ -110,7 +110,7 @@ GROUPS = ((28, 4), (56, 8), (24, 4), (48, 8), (40, 8), (24, 8), (9, 3), (64, 4),
 
 
 @pytest.mark.parametrize("heads, kv_heads", GROUPS)
-@on()
+@on(but="emulated")
 def test_case_47_any_group_size_equals_repeated_heads(target: str, heads: int, kv_heads: int):
     keys = 12 if target == SMALL else 77
     for rows in (1, 3):
@@ -120,7 +120,7 @@ def test_case_47_any_group_size_equals_repeated_heads(target: str, heads: int, k
 
 
 @pytest.mark.parametrize("heads, kv_heads", [(12, 3), (64, 8), (28, 4)])
-@on()
+@on(but="emulated")
 def test_case_48_a_key_head_serves_its_group(target: str, heads: int, kv_heads: int):
     q, k, _ = qkv(1, heads, kv_heads, 1, 4, 2, 2)
     v = np.broadcast_to(np.arange(kv_heads, dtype=np.float32)[:, None, None], k.shape).copy()
@@ -132,7 +132,7 @@ def test_case_48_a_key_head_serves_its_group(target: str, heads: int, kv_heads: 
 PERMS = ((0, 1, 2), (0, 2, 1), (1, 0, 2), (1, 2, 0), (2, 0, 1), (2, 1, 0))
 
 
-@on()
+@on(but="emulated")
 def test_case_50_any_layout_equals_a_contiguous_copy(target: str):
     """Batch, head and row in each order; three slices of one buffer; numpy views of odd strides."""
     q, k, v = qkv(2, 3, 3, 5, 5, 8, 8)
@@ -158,7 +158,7 @@ def test_case_50_any_layout_equals_a_contiguous_copy(target: str):
     near(fused_only(target, plain_attention, *backward), want, "negative strides")
 
 
-@on()
+@on(but="emulated")
 def test_case_52_a_plan_for_4096_keys_serves_shorter_ones_in_any_order(target: str):
     keys, dims = (4096, 8) if target != SMALL else (400, 4)
     q, k, v = qkv(1, 2, 1, 1, keys, dims, dims)
@@ -176,7 +176,7 @@ def test_case_52_a_plan_for_4096_keys_serves_shorter_ones_in_any_order(target: s
     session.close()
 
 
-@on()
+@on(but="emulated")
 def test_case_54_more_rows_than_keys_under_a_causal_mask(target: str):
     q, k, v = qkv(1, 2, 1, 5, 2, 4, 4)
 
@@ -202,7 +202,7 @@ def test_the_reference_knows_what_a_hidden_row_is():
 
 
 @pytest.mark.parametrize("dtype", ["f16", "bf16", "f32"])
-@on()
+@on(but="emulated")
 def test_case_39_odd_widths_keep_every_column_in_each_dtype(target: str, dtype: str):
     """16-bit rows of an odd width share words; each reads and writes its own halves alone."""
     widths = ((1, 1), (33, 63), (63, 33), (64, 1), (80, 96))

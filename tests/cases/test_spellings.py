@@ -52,7 +52,7 @@ def checked(
 SCALES = {"0.05": 0.05, "1/8": 0.125, "8": 8.0, "sqrt 8": math.sqrt(8), "1": 1.0}
 
 
-@on()
+@on(but="emulated")
 def test_case_104_the_users_scale_is_the_scale(target: str):
     q, k, v = qkv(1, 2, 2, 4, 12, 64, 8)
     q *= 0.2
@@ -66,7 +66,7 @@ def test_case_104_the_users_scale_is_the_scale(target: str):
     assert set(checked(target, chains, (q, k, v), want).values()) == {1}
 
 
-@on()
+@on(but="emulated")
 def test_case_106_only_a_softmax_over_the_keys_may_fuse(target: str):
     q, k, v = normal(0, 4, 4, 2, 8), normal(1, 4, 4, 3, 8), normal(2, 4, 4, 3, 8)
     chains: dict[str, Chain] = {
@@ -78,7 +78,7 @@ def test_case_106_only_a_softmax_over_the_keys_may_fuse(target: str):
     assert made == {"0": 0, "1": 0, "2": 0, "3": 1, "-1": 1, "-2": 0}
 
 
-@on()
+@on(but="emulated")
 def test_case_107_scales_that_are_tensors_and_five_axes_cost_at_most_the_fusion(target: str):
     q, k, v = qkv(1, 3, 3, 4, 6, 8, 8)
     each = np.asarray([0.2, 0.4, 0.8], np.float32).reshape(3, 1, 1)
@@ -138,7 +138,7 @@ def spellings(mask: np.ndarray) -> dict[str, Chain]:
     }
 
 
-@on()
+@on(but="emulated")
 def test_case_108_every_spelling_is_right_and_fused(target: str):
     q, k, v = qkv(1, 2, 2, 5, 9, 64, 8)
     mask = bottom_right(5, 9)
@@ -165,7 +165,7 @@ def test_case_111_a_boolean_key_mask_needs_no_memory_of_its_own():
     assert dict(program.plan.spaces)["arena"] - out < 100e6
 
 
-@on()
+@on(but="emulated")
 def test_case_112_what_is_no_attention_stays_what_it_is(target: str):
     q, k, v = qkv(2, 2, 2, 6, 6, 6, 6)
 
@@ -229,7 +229,7 @@ def test_case_112_a_declined_chain_takes_no_more_memory_than_it_did():
     assert arena(fused) <= arena(plain)
 
 
-@on()
+@on(but="emulated")
 def test_case_115_a_product_with_weights_is_no_dropout(target: str):
     """Models here run in evaluation: a dropout is no op. Weights times any tensor stay so."""
     q, k, v = qkv(1, 2, 2, 4, 6, 8, 8)
@@ -247,7 +247,7 @@ def test_case_115_a_product_with_weights_is_no_dropout(target: str):
 
 
 @pytest.mark.parametrize("dtype", ["f32", "f16", "bf16"])
-@on()
+@on(but="emulated")
 def test_case_116_past_keys_are_used_whether_or_not_they_are_shown(target: str, dtype: str):
     """A step writes new keys behind old ones; asking for the whole cache changes no number."""
     q, k, v = (x.astype(np.float32) for x in qkv(1, 2, 2, 2, 4, 8, 8))

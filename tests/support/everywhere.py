@@ -45,13 +45,16 @@ BACKEND_MARKS: dict[str, tuple[pytest.MarkDecorator, ...]] = {
 DEVICES = (*OPEN, *(name for name in BACKEND_MARKS if name in BACKENDS))
 # Python runs these, slowly: tests at size leave both out by `on(but="simulator")`.
 SLOW = ("simulator", "ptx")
-GPU_LIKE = tuple(name for name in DEVICES if name not in SLOW)
+# Emitters' texts run by machines of the tests' own. The suites run on them; the hard cases, whose
+# kernels are of the same kinds, leave them out by `on(but="emulated")`.
+EMULATED = ("ptx", "hip-fibers-32", "hip-fibers-64")
 
 
 def on(*names: str, but: str = "") -> pytest.MarkDecorator:
     """Runs the test on each of these targets, or on every device but those named in `but`, where
-    "hip-fibers" names both widths and "simulator" every slow one."""
-    left_out = set(but.split()) | (set(SLOW) if "simulator" in but.split() else set())
+    "hip-fibers" names both widths, "simulator" every slow one and "emulated" those of EMULATED."""
+    groups = {"simulator": SLOW, "emulated": EMULATED}
+    left_out = {n for word in but.split() for n in (word, *groups.get(word, ()))}
     chosen = names or tuple(n for n in DEVICES if not {n, n.rpartition("-")[0]} & left_out)
     rows = [
         pytest.param(n, marks=BACKEND_MARKS.get(n, ())) for n in chosen if n in (*DEVICES, "oracle")
