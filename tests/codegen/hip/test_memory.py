@@ -1,12 +1,12 @@
-"""Loads, stores and atomics: every dtype and width against the simulator, and how each is spelled."""
+"""Loads, stores and atomics: every dtype and width against the simulator, and their spelling."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from poot.codegen.hip.memory import declaration
 from poot.codegen.hip.body import Body
+from poot.codegen.hip.memory import declaration
 from poot.codegen.kir.build import I32, U32, KernelBuilder
 from poot.codegen.kir.nodes import ELEMENT_BYTES, Kernel, Shared, Ty
 from poot.codegen.kir.sim.values import NUMPY
@@ -45,10 +45,7 @@ def copy(
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_every_dtype_and_width_arrives_as_it_left(dtype: str):
-    if dtype in ("i64", "u64"):
-        widths = (1, 2)
-    else:
-        widths = (1, 2, 4, 8, 16)
+    widths = (1, 2) if dtype in ("i64", "u64") else (1, 2, 4, 8, 16)
     for lanes in widths:
         agree(copy(dtype, lanes), {"x": array_of(dtype)})
 
