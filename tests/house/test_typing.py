@@ -27,6 +27,12 @@ MUTABLE = {
     "poot.ops.record.Recorder": "one trace in progress",
     "poot.planner.entry.Homes": "collects where each value lives before a plan is frozen",
     "poot.planner.residents.Spaces": "grows as places are handed out",
+    "poot.bound_slots.Bound": "what a slot holds now",
+    "poot.codegen.kir.trips._Counter": "a walk in progress",
+    "poot.codegen.llvm.homes._Life": "a walk in progress",
+    "poot.oracle.fold.Folded": "values folded so far, shared by entry points",
+    "poot.planner.make.Planner": "a plan in the making",
+    "poot.planner.transaction.Transaction": "an entry point's work in the making",
 }
 
 

@@ -8,7 +8,7 @@ import pytest
 from poot.codegen.emitters import emit
 from poot.codegen.gen.lower import lower
 from poot.limits import PROFILES
-from tests.support.gpu import GPUS, clean, gpu, validate
+from tests.support.gpu import DEVICES, clean, gpu, validate
 from tests.support.launch import assert_close, inputs_of, run_request, wanted
 from tests.support.on_device import run_on
 from tests.support.requests import CASES, Case
@@ -22,7 +22,9 @@ def given(case: Case, request: object) -> list[np.ndarray]:
     if case.name == "attention-live":
         ins[3] = np.array([1, 37], np.int32)
     if case.name == "attention-paged":
-        ins[3] = np.random.default_rng(0).permutation(50)[:37].astype(np.int32) + np.zeros((2, 1), np.int32)
+        ins[3] = np.random.default_rng(0).permutation(50)[:37].astype(np.int32) + np.zeros(
+            (2, 1), np.int32
+        )
     return ins
 
 
@@ -36,7 +38,7 @@ def test_each_step_is_the_oracles_in_the_simulator(name, profile):
         assert_close(got, want, case.within)
 
 
-@pytest.mark.parametrize("target", GPUS)
+@pytest.mark.parametrize("target", DEVICES)
 def test_each_step_is_the_oracles_on_a_device(target):
     device = gpu(target)
     for case in CASES.values():

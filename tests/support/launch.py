@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from poot.ir.graph import Graph, Slot, TensorType
 from poot.ir.text import parse
 from poot.limits import PROFILES, DeviceLimits
 from poot.oracle import run
+from poot.planner.layouts import pack
 from poot.planner.request import Request, Schedule
 from poot.planner.schedules import choose
 from poot.planner.steps import canonical_body
@@ -40,9 +41,11 @@ def request_of(
     updates: Updates = (),
     limits: DeviceLimits = LAVAPIPE,
     schedule: Schedule | None = None,
+    bound: Container[int] = (),
 ) -> Request:
-    """The request of a body, with the chosen schedule or this one."""
-    graph = canonical_body(parse(body) if isinstance(body, str) else body)
+    """The request of a body, with the chosen schedule or this one. `bound` holds the numbers of
+    the inputs that are Weights."""
+    graph = canonical_body(parse(body) if isinstance(body, str) else body, bound)
     choice = choose(graph, anchor, updates, limits)
     return Request(
         graph, anchor, updates, choice.layouts, schedule or choice.schedule, choice.scratch
@@ -55,8 +58,11 @@ def device_buffers(
     """Bytes of every buffer of a step: outputs and scratch full of what no kernel should leave
     there."""
     body = request.body
-    pairs = zip(body.inputs, ins, strict=True)
-    buffers = {("in", n): to_device(x, i.var.type).copy() for n, (i, x) in enumerate(pairs)}
+    rows = zip(body.inputs, ins, request.layouts, strict=True)
+    buffers = {
+        ("in", n): to_device(pack(x, layout), i.var.type).copy()
+        for n, (i, x, layout) in enumerate(rows)
+    }
     updates = dict(request.updates)
     for n, v in enumerate(body.outputs):
         if n in updates:
@@ -136,9 +142,10 @@ def check_step(
     within: float = 1e-6,
     seed: int = 0,
     edges: bool = False,
+    bound: Container[int] = (),
 ) -> Request:
     """Simulates the step and compares each output with the oracle's. Returns the request."""
-    request = request_of(body, anchor, updates, limits, schedule)
+    request = request_of(body, anchor, updates, limits, schedule, bound)
     given = list(ins) if ins is not None else inputs_of(request, seed, edges=edges)
     for got, want in zip(run_request(request, given, limits), wanted(request, given), strict=True):
         assert_close(got, want, within)

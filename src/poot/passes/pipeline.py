@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from poot.errors import PassError, VerifyError
 from poot.ir.graph import Graph
@@ -21,10 +22,12 @@ from poot.passes.rope.match import fuse_rope
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """A named step from graph to graph for a device."""
+    """A named step from graph to graph for a device. `assuming_hidden` is what runs instead where
+    finite masks are assumed to hide keys."""
 
     name: str
     run: Callable[[Graph, DeviceLimits], Outcome]
+    assuming_hidden: Callable[[Graph, DeviceLimits], Outcome] | None = None
 
     def __call__(self, graph: Graph, limits: DeviceLimits) -> Graph:
         """The graph after the pass."""
@@ -66,7 +69,7 @@ RECORDS = Pass("records", form_records)
 PIPELINE: tuple[Pass, ...] = (
     Pass("canonicalize", canonicalize),
     Pass("rope", fuse_rope),
-    Pass("attention", fuse_attention),
+    Pass("attention", fuse_attention, partial(fuse_attention, assume_hidden=True)),
     RECORDS,
     Pass("regions", form_regions),
     Pass("dce", _dce),
@@ -98,12 +101,13 @@ def run_pipeline(
     """The graph after every pass, and a report of each.
 
     With `check` the graph is verified before the first pass and after each: PassError names the
-    pass that broke it. `assume_hidden` lets finite masks hide keys; no pass reads it yet."""
+    pass that broke it. `assume_hidden` lets keys that a finite fill hides go unvisited."""
     if check:
         verify(graph)
     reports: list[PassReport] = []
     for step in passes:
-        got = step.run(graph, limits)
+        run = (assume_hidden and step.assuming_hidden) or step.run
+        got = run(graph, limits)
         graph = got.graph
         if check:
             _verify_after(step.name, graph)

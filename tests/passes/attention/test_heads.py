@@ -3,28 +3,14 @@
 from __future__ import annotations
 
 import itertools
-import math
 
 import numpy as np
 import pytest
 
 from poot import ops
-from poot.ir.text import parse
 from poot.ops import Array
-from poot.passes.attention.rows import Dims, dims_of
 from tests.support.fused import only, operands, rewrite_of
 from tests.support.traced import normal
-
-
-@pytest.mark.parametrize("lead", [(), (3,), (2, 3), (2, 3, 4), (1, 1, 2)])
-def test_the_first_of_two_or_more_batch_axes_is_the_batch(lead: tuple[int, ...]):
-    shape = ",".join(map(str, (*lead, 5, 8)))
-    keys = ",".join(map(str, (*lead, 8, 7)))
-    out = ",".join(map(str, (*lead, 5, 7)))
-    text = f"in v0: f32[{shape}]\nin v1: f32[{keys}]\nv2: f32[{out}] = matmul(v0, v1)\nout v2"
-    batch = lead[0] if len(lead) > 1 else 1
-    want = Dims(batch, math.prod(lead) // batch, 5, 7, 8, int(len(lead) > 1))
-    assert dims_of(parse(text).eqns[0]) == want
 
 
 @pytest.mark.parametrize("perm", list(itertools.permutations(range(3))))

@@ -91,7 +91,11 @@ class Pool:
 
 def pool(threads: int) -> Pool:
     """The process's pool of that many threads. A forked child makes its own."""
-    return _pool(threads, os.getpid())
+    with _MAKING:  # two that are made at once would leave one whose memory goes under its workers
+        return _pool(threads, os.getpid())
+
+
+_MAKING = threading.Lock()
 
 
 @functools.cache

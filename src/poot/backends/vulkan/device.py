@@ -146,7 +146,8 @@ class VulkanDevice:
         if limits is not None:
             refuse_more(limits, api.limits)
             align = max(limits.offset_align, api.limits.offset_align)
-            self._limits = replace(limits, offset_align=align)
+            trips = api.limits.loop_trips
+            self._limits = replace(limits, offset_align=align, loop_trips=trips)
         self._is_direct = api.is_direct and not use_staging
         self._lock = threading.RLock()
         self._buffers: weakref.WeakSet[VulkanBuffer] = weakref.WeakSet()

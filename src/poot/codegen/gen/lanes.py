@@ -1,8 +1,10 @@
-"""Square tiles over a subgroup's lanes: read with lanes along one axis, turned to the other."""
+"""Lanes of one subgroup at work together: tiles read with lanes along one axis and turned to the
+other, parts of the lanes, and what one lane does for all."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 
 from poot.codegen.kir.build import KernelBuilder, Val
 
@@ -35,3 +37,10 @@ def part(k: KernelBuilder, count: int, lanes: int, make: Callable[[], Val]) -> V
     with k.if_(k.lane() < count):
         k.set(value, make())
     return k.copy(value)
+
+
+@contextmanager
+def once(k: KernelBuilder) -> Generator[None]:
+    """Runs the body in the first lane alone: where all lanes hold the same, one stores it."""
+    with k.if_(k.lane().eq(0)):
+        yield

@@ -9,7 +9,6 @@ a loop runs while a condition holds, its body counts once.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
 from poot.codegen.kir.nodes import For, If, Ins, Kernel, Lit, Operand, Roles, Stmt, While
 
@@ -21,13 +20,13 @@ def most_trips(kernel: Kernel) -> int:
     return _Counter(kernel.threads).block(kernel.body)
 
 
-@dataclass(slots=True)
 class _Counter:
     """The registers seen so far: what each is at most, and the instruction that makes it."""
 
-    threads: int
-    bounds: dict[str, Most] = field(default_factory=dict[str, Most])
-    made: dict[str, Ins] = field(default_factory=dict[str, Ins])
+    def __init__(self, threads: int) -> None:
+        self.threads = threads
+        self.bounds: dict[str, Most] = {}
+        self.made: dict[str, Ins] = {}
 
     def block(self, body: tuple[Stmt, ...]) -> int:
         return sum(self.trips(stmt) for stmt in body)

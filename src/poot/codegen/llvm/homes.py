@@ -8,7 +8,6 @@ block that holds every use: there the lanes that are not active keep what they h
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from poot.codegen.kir.nodes import For, If, Ins, Operand, Reg, Roles, Stmt, While
 from poot.codegen.kir.uniform import Uniformity
@@ -18,13 +17,13 @@ Path = tuple[int, ...]
 ROOT: Path = (0,)
 
 
-@dataclass(slots=True)
 class _Life:
     """`home` is the common prefix of the paths of all uses; `writes` are the writes' paths."""
 
-    home: Path
-    writes: list[Path]
-    is_slot: bool
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.writes: list[Path] = []
+        self.is_slot = False
 
 
 def _common(a: Path, b: Path) -> Path:
@@ -61,13 +60,13 @@ class Homes:
     def _use(self, operand: Operand, path: Path) -> None:
         if not isinstance(operand, Reg):
             return
-        life = self._lives.setdefault(operand.name, _Life(path, [], False))
+        life = self._lives.setdefault(operand.name, _Life(path))
         life.home = _common(life.home, path)
         if life.writes and path[: len(life.writes[0])] != life.writes[0]:
             life.is_slot = True
 
     def _write(self, reg: Reg, path: Path) -> None:
-        life = self._lives.setdefault(reg.name, _Life(path, [], False))
+        life = self._lives.setdefault(reg.name, _Life(path))
         life.home = _common(life.home, path)
         life.is_slot = life.is_slot or bool(life.writes)
         life.writes.append(path)

@@ -222,10 +222,10 @@ def _select(b: Body, ins: Ins, scene: Scene) -> None:
 def _cast(b: Body, ins: Ins, scene: Scene) -> None:
     wide = b.is_wide(ins.dsts[0])
     was, now = register_type(ins.args[0]).dtype, register_type(ins.dsts[0]).dtype
-    b.put(ins.dsts[0], [cast(b, was, now, x, wide) for x in b.get(ins.args[0], wide)], wide)
+    b.put(ins.dsts[0], [converted(b, was, now, x, wide) for x in b.get(ins.args[0], wide)], wide)
 
 
-def cast(b: Body, was: str, now: str, x: str, wide: bool) -> str:
+def converted(b: Body, was: str, now: str, x: str, wide: bool) -> str:
     """One value in another dtype."""
     held, target = HELD_IN[was], HELD_IN[now]
     if now == "bool":
@@ -455,6 +455,7 @@ LLVM: dict[str, Row] = {
     "frag_cast": refuses(_MATRIX),
     "frag_move": refuses(_MATRIX),
     "frag_reduce": refuses(_MATRIX),
+    "frag_slice": refuses(_MATRIX),
     "frag_apply": refuses(_MATRIX),
     "mma": refuses(_MATRIX),
     "wgmma": refuses(_MATRIX),

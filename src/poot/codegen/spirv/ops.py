@@ -121,6 +121,16 @@ def _absolute(b: Body, dtype: str, ids: list[int]) -> int:
     return by_kind(float="FAbs", int="SAbs")(b, dtype, ids)
 
 
+def _remainder(b: Body, dtype: str, ids: list[int]) -> int:
+    """a - b * (a / b) where there is a sign: Vulkan leaves OpSRem of negative operands undefined,
+    and an NVIDIA driver was seen to give 0 for -1 by 2^31 - 1."""
+    if kind_of(dtype) != "int":
+        return by_kind(uint="OpUMod")(b, dtype, ids)
+    type = b.type(dtype)
+    quotient = b.ins("OpSDiv", type, *ids)
+    return b.ins("OpISub", type, ids[0], b.ins("OpIMul", type, quotient, ids[1]))
+
+
 def _high_word(b: Body, dtype: str, ids: list[int]) -> int:
     """The high word of a u32 product, from 16-bit halves: naga has no wide product."""
     if dtype != "u32":
@@ -307,7 +317,7 @@ SPIRV: dict[str, Row] = {
     "mul": _binary("OpFMul", "OpIMul", "OpIMul"),
     "mulhi": elementwise(_high_word),
     "div": _binary("OpFDiv", "OpSDiv", "OpUDiv"),
-    "rem": elementwise(by_kind(int="OpSRem", uint="OpUMod")),
+    "rem": elementwise(_remainder),
     "fma": _floats("Fma"),
     "neg": _binary("OpFNegate", "OpSNegate", "OpSNegate"),
     "abs": elementwise(_absolute),

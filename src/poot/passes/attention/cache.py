@@ -23,11 +23,12 @@ from poot.passes.engine import Scope
 @dataclass(frozen=True, slots=True)
 class Cache:
     """The keys and values; the live length, if they are not read past it; the pools and the map, if
-    they are read where they lie."""
+    they are read where they lie. `is_plain`: no row is selected to zero past a limit."""
 
     parts: KeysAndValues
     live: Length | None
     pages: Paged | None
+    is_plain: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,7 @@ def cache_of(
     Raises Decline."""
     scores, product, dims = reader.scores, reader.product, reader.dims
     parts = keys_and_values(scope, scores, product, dims, zeroed=True)
+    is_plain = not parts.key_claims and not parts.value_claims
     live = _live(scope, reader, parts, proofs)
     if isinstance(live, str):
         scope.decline(f"not live: {live}", scores.loc)
@@ -59,7 +61,7 @@ def cache_of(
         pages = _why_gathered(scope, reader, parts, pages, is_written) or pages
     if isinstance(pages, str):
         scope.decline(f"not paged: {pages}", scores.loc)
-    return Cache(parts, live, pages if isinstance(pages, Paged) else None)
+    return Cache(parts, live, pages if isinstance(pages, Paged) else None, is_plain)
 
 
 def _live(

@@ -97,7 +97,7 @@ def bound_of(scope: Scope, cond: Var, holds: bool, shape: tuple[int, ...]) -> Bo
     holds, or where it doesn't; None where that is no such bound."""
     eqn = scope.producer(cond)
     while eqn is not None and eqn.op in ("reshape", "broadcast"):
-        if eqn.op == "reshape" and not _only_leads(eqn):
+        if eqn.op == "reshape" and not only_leads(eqn):
             return None
         eqn = scope.producer(eqn.ins[0])
     if eqn is None or eqn.op not in _LESS:
@@ -120,7 +120,7 @@ def bound_of(scope: Scope, cond: Var, holds: bool, shape: tuple[int, ...]) -> Bo
     return Bound(False, const) if key == -1 else None
 
 
-def _only_leads(eqn: Eqn) -> bool:
+def only_leads(eqn: Eqn) -> bool:
     """Whether a reshape only adds or takes axes of extent 1 in front."""
     before, after = eqn.ins[0].type.shape, eqn.out.type.shape
     n = min(len(before), len(after))

@@ -2,8 +2,9 @@
 
 Masks that are added become one additive mask, their sum. Selects to one fill become one bool mask,
 true where every condition keeps the score. Where both stand, the added ones first, the sum is the
-`bias`. Of selects to -inf, the claims that compare row and key positions alone become `causal` and
-`window`. An additive mask after a select would have to be proved finite: it is declined.
+`bias`. What hides keys by -inf (`hides.py`) and compares row and key positions alone becomes
+`causal` and `window`; against a position of the step, the length. An additive mask after a select
+would have to be proved finite: it is declined.
 """
 
 from __future__ import annotations
@@ -13,153 +14,183 @@ from dataclasses import dataclass
 
 from poot.ir.graph import Var
 from poot.passes.attention.declines import claim
-from poot.passes.attention.hidden import Bound, bound_of, conjuncts
+from poot.passes.attention.hidden import Bound
+from poot.passes.attention.hides import (
+    NOTHING_ASSUMED,
+    Assumed,
+    Claim,
+    Hides,
+    bound_by_rows,
+    hides_of,
+    last_hidden,
+    reach_of,
+)
 from poot.passes.attention.live import Length, length_at
 from poot.passes.attention.rows import Dims
 from poot.passes.attention.scores import Stage
 from poot.passes.attention.views import reshaped
 from poot.passes.engine import Scope
 
+Attrs = tuple[tuple[str, float | int], ...]
+
 
 @dataclass(frozen=True, slots=True)
 class Masks:
-    """What the op takes: operands by name and attributes by name."""
+    """What the op takes: operands by name, attributes by name, and the length that the masks set
+    the keys by a position of the step, if they do."""
 
     operands: tuple[tuple[str, Var], ...]
-    attrs: tuple[tuple[str, float | int], ...]
+    attrs: Attrs
+    length: Length | None = None
 
 
 def score_lengths(scope: Scope, masks: tuple[Stage, ...], dims: Dims) -> list[Length]:
-    """The lengths past which every score is -inf in the end: nothing but -inf is put in a score's
-    place after."""
+    """The lengths past which every score is selected to -inf in the end."""
+    hides = [hides_of(scope, m) for m in masks]
     out: list[Length] = []
-    for stage in _last_hidden(masks):
-        batch = _batch_axes(stage, dims)
-        for each in _claims(scope, stage) if batch is not None else ():
-            length = length_at(scope, each, stage.shape, batch or [], dims.keys)
-            out += [length] if length is not None else []
+    for each, is_last in zip(hides, last_hidden(hides, -math.inf), strict=True):
+        if each is not None and is_last and each.stage.kind == "select":
+            found = [_length(scope, each, c, dims) for c in each.claims]
+            out += [length for length in found if length is not None]
     return out
 
 
-def _last_hidden(masks: tuple[Stage, ...]) -> list[Stage]:
-    """The selects to -inf that stand at the end."""
-    out: list[Stage] = []
-    for stage in reversed(masks):
-        if stage.kind != "select" or stage.number != -math.inf:
-            break
-        out.append(stage)
-    return out
+def _length(scope: Scope, hides: Hides, claim: Claim, dims: Dims) -> Length | None:
+    groups = _axes_of(hides.stage, dims)
+    if groups is None:
+        return None
+    return length_at(scope, claim, hides.stage.shape, groups[0], dims.keys)
+
+
+def _axes_of(stage: Stage, dims: Dims) -> list[list[int]] | None:
+    """The axes of a stage that are B, Hq and Lq."""
+    return _grouped(stage.shape[:-1], (dims.batch, dims.heads, dims.rows))
 
 
 def read_masks(
-    scope: Scope, masks: tuple[Stage, ...], dims: Dims, dtype: str, live: Length | None = None
+    scope: Scope,
+    masks: tuple[Stage, ...],
+    dims: Dims,
+    dtype: str,
+    live: Length | None = None,
+    assumed: Assumed = NOTHING_ASSUMED,
 ) -> Masks:
     """The masks of scores computed for operands of `dtype`; what the live length says is left out.
     Raises Decline."""
-    adds = [m for m in masks if m.kind != "select"]
-    for mask in masks[len(adds) :]:
+    first_select = next((n for n, m in enumerate(masks) if m.kind == "select"), len(masks))
+    for mask in masks[first_select:]:
         what = "a mask is added after scores were selected away; add it before the select"
         claim(mask.kind == "select", what, mask.loc)
-    selects = [_Select(m, _claims(scope, m)) for m in masks if m.kind == "select"]
-    if live is not None:
-        selects = _without(scope, selects, masks, dims, live)
-    fills = [s.stage.number for s in selects]
-    for select in selects[1:]:
-        what = f"selects to unlike numbers, {fills[0]} and {select.stage.number}"
-        claim(select.stage.number == fills[0], what, select.stage.loc)
-    attrs: list[tuple[str, float | int]] = []
-    kept = _kept(scope, selects, dims, attrs)
-    added = _sum(scope, adds, dims, dtype)
+    ranges = _Ranges(scope, [hides_of(scope, m) for m in masks], dims, assumed)
+    ranges.without(live)
+    attrs, length = ranges.bounded(), ranges.reached()
+    adds = [
+        m for m, gone in zip(masks, ranges.gone, strict=True) if m.kind != "select" and not gone
+    ]
+    selects = [h for h in ranges.left() if h.stage.kind == "select"]
+    for hides in selects[1:]:
+        what = f"selects to unlike numbers, {selects[0].fill} and {hides.fill}"
+        claim(hides.fill == selects[0].fill, what, hides.stage.loc)
+    added, kept = _sum(scope, adds, dims, dtype), _kept(scope, selects, dims)
     if kept is None:
-        return Masks((("mask", added),) if added is not None else (), tuple(attrs))
-    attrs.append(("mask_fill", fills[0]))
+        return Masks((("mask", added),) if added is not None else (), attrs, length)
     bias = (("bias", added),) if added is not None else ()
-    return Masks((*bias, ("mask", kept)), tuple(attrs))
+    return Masks((*bias, ("mask", kept)), (*attrs, ("mask_fill", selects[0].fill)), length)
 
 
-@dataclass(frozen=True, slots=True)
-class _Select:
-    """A select of the scores, and the claims that together keep a score."""
+class _Ranges:
+    """The claims of the stages, and those that are taken: said by the op in another way."""
 
-    stage: Stage
-    claims: tuple[tuple[Var, bool], ...]
+    def __init__(
+        self, scope: Scope, hides: list[Hides | None], dims: Dims, assumed: Assumed
+    ) -> None:
+        self.scope, self.hides, self.dims, self.assumed = scope, hides, dims, assumed
+        self.taken: set[tuple[int, Claim]] = set()
+
+    def _claims(self, lowest: float) -> list[tuple[int, Hides, Claim]]:
+        """Every claim not taken of the stages that hide their keys to the end."""
+        last = last_hidden(self.hides, lowest)
+        return [
+            (n, each, c)
+            for n, each in enumerate(self.hides)
+            if each is not None and last[n]
+            for c in each.claims
+            if (n, c) not in self.taken
+        ]
+
+    def without(self, live: Length | None) -> None:
+        """Takes what the live length says."""
+        for n, each, c in self._claims(-math.inf) if live is not None else ():
+            if each.stage.kind == "select" and _length(self.scope, each, c, self.dims) == live:
+                self.taken.add((n, c))
+
+    def bounded(self) -> Attrs:
+        """Takes the bounds that causal and window say, and gives those."""
+        found: list[tuple[int, Claim, Bound]] = []
+        for n, each, c in self._claims(self.assumed.lowest):
+            bound = bound_by_rows(self.scope, each, c, self.dims)
+            if bound is not None:
+                found.append((n, c, bound))
+        attrs = _bounds_as_attrs([bound for _, _, bound in found])
+        if attrs:
+            self.taken |= {(n, c) for n, c, _ in found}
+        return attrs
+
+    def reached(self) -> Length | None:
+        """The length that a position of the step sets; takes the claim if that is all it says."""
+        proofs = self.assumed.proofs
+        if proofs is None:
+            return None
+        for n, each, c in self._claims(self.assumed.lowest):
+            groups = _axes_of(each.stage, self.dims)
+            if groups is None:
+                continue
+            reach = reach_of(self.scope, each, c, groups, self.dims, proofs)
+            if reach is not None:
+                self.taken |= {(n, c)} if reach.is_all else set()
+                return reach.length
+        return None
+
+    @property
+    def gone(self) -> list[bool]:
+        """For each stage whether nothing of it is left."""
+        return [
+            each is not None and all((n, c) in self.taken for c in each.claims)
+            for n, each in enumerate(self.hides)
+        ]
+
+    def left(self) -> list[Hides]:
+        """The stages with the claims that are left."""
+        out: list[Hides] = []
+        for n, each in enumerate(self.hides):
+            left = tuple(c for c in each.claims if (n, c) not in self.taken) if each else ()
+            if each is not None and left:
+                out.append(Hides(each.stage, each.fill, left))
+        return out
 
 
-def _claims(scope: Scope, stage: Stage) -> tuple[tuple[Var, bool], ...]:
-    assert stage.operand is not None
-    return tuple(conjuncts(scope, stage.operand, stage.keeps))
-
-
-def _without(
-    scope: Scope, selects: list[_Select], masks: tuple[Stage, ...], dims: Dims, live: Length
-) -> list[_Select]:
-    """The selects without the claims that the live length makes."""
-    hidden = _last_hidden(masks)
-    out: list[_Select] = []
-    for select in selects:
-        batch = _batch_axes(select.stage, dims) if select.stage in hidden else None
-        left = tuple(
-            c for c in select.claims
-            if batch is None or length_at(scope, c, select.stage.shape, batch, dims.keys) != live
-        )  # fmt: skip
-        if left:
-            out.append(_Select(select.stage, left))
-    return out
-
-
-def _batch_axes(stage: Stage, dims: Dims) -> list[int] | None:
-    groups = _grouped(stage.shape[:-1], (dims.batch, dims.heads, dims.rows))
-    return groups[0] if groups is not None else None
-
-
-def _kept(
-    scope: Scope, selects: list[_Select], dims: Dims, attrs: list[tuple[str, float | int]]
-) -> Var | None:
-    """Where every select keeps the score, but for claims that became attributes."""
-    plain: list[_Claim] = []
-    bounded: list[tuple[_Claim, Bound]] = []
-    for select in selects:
-        stage = select.stage
-        by_rows = stage.number == -math.inf and stage.shape[-2:] == (dims.rows, dims.keys)
-        for var, holds in select.claims:
-            bound = bound_of(scope, var, holds, stage.shape) if by_rows else None
-            if bound is None:
-                plain.append(_Claim(var, holds, stage.shape))
-            else:
-                bounded.append((_Claim(var, holds, stage.shape), bound))
-    if not _bounds_as_attrs([bound for _, bound in bounded], attrs):
-        plain += [c for c, _ in bounded]
+def _kept(scope: Scope, selects: list[Hides], dims: Dims) -> Var | None:
+    """Where every select keeps the score, for what is left of their claims."""
     out: Var | None = None
-    for each in plain:
-        four = four_axes(scope, each.var, each.shape, dims)
-        four = four if each.holds else scope.emit("not", four)
-        out = four if out is None else scope.emit("and", out, four)
+    for hides in selects:
+        for var, holds in hides.claims:
+            four = four_axes(scope, var, hides.stage.shape, dims)
+            four = four if holds else scope.emit("not", four)
+            out = four if out is None else scope.emit("and", out, four)
     return out
 
 
-@dataclass(frozen=True, slots=True)
-class _Claim:
-    """A condition that keeps scores of that shape where it holds, or where it doesn't."""
-
-    var: Var
-    holds: bool
-    shape: tuple[int, ...]
-
-
-def _bounds_as_attrs(bounds: list[Bound], attrs: list[tuple[str, float | int]]) -> bool:
-    """Adds causal and window to attrs where that is what the bounds say, and tells whether."""
+def _bounds_as_attrs(bounds: list[Bound]) -> Attrs:
+    """causal, and window where there is one, if that is what the bounds say; else nothing."""
     upper = [b.at for b in bounds if b.is_upper]
     lower = [b.at for b in bounds if not b.is_upper]
     if not upper:
-        return False
+        return ()
     causal = min(upper)
     window = causal - max(lower) + 1 if lower else None
-    if window is not None and window < 1:
-        return False
-    attrs.append(("causal", causal))
-    if window is not None:
-        attrs.append(("window", window))
-    return True
+    if window is None:
+        return (("causal", causal),)
+    return (("causal", causal), ("window", window)) if window >= 1 else ()
 
 
 def read_sink(scope: Scope, sink: Var, shape: tuple[int, ...], dims: Dims, loc: str) -> Var:

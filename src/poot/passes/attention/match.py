@@ -9,6 +9,8 @@ intermediates of 16-bit chains become f32.
 
 from __future__ import annotations
 
+import math
+
 from poot.errors import TypeRuleError
 from poot.ir.graph import Eqn, Graph, Var
 from poot.ir.walk import results, users
@@ -16,8 +18,9 @@ from poot.limits import DeviceLimits
 from poot.passes.attention.cache import Reader, cache_of
 from poot.passes.attention.declines import Decline, claim
 from poot.passes.attention.heads import Operands, read_operands
+from poot.passes.attention.hides import Assumed
 from poot.passes.attention.logsum import LogSum, find_log_sums
-from poot.passes.attention.mask import Masks, cast_to, read_masks, read_sink
+from poot.passes.attention.mask import Masks, cast_to, read_masks, read_sink, score_lengths
 from poot.passes.attention.proofs import proofs_of
 from poot.passes.attention.rows import Dims, dims_of
 from poot.passes.attention.scores import Form, read_stages, trace_scores
@@ -36,12 +39,15 @@ from poot.passes.engine import Outcome, Rule, Scope, rewrite
 _DTYPES: dict[str, tuple[str, ...]] = dict.fromkeys(
     ("spirv", "ptx", "hip", "llvm", "oracle"), ("f32", "f16", "bf16")
 )
+# Fills that a caller may assume to hide a key, as each dtype holds them.
+_LOWEST = {"f32": -1e9, "bf16": -998244352.0, "f16": -3e4}
 _UPDATES = ("dynamic_update_slice", "scatter_update")
 
 
-def fuse_attention(graph: Graph, limits: DeviceLimits) -> Outcome:
-    """The graph with every chain that is proved to be attention as one eqn."""
-    matcher = Matcher(graph, limits)
+def fuse_attention(graph: Graph, limits: DeviceLimits, *, assume_hidden: bool = False) -> Outcome:
+    """The graph with every chain that is proved to be attention as one eqn. With `assume_hidden`
+    keys that a finite fill hides (-1e9 or below, in f16 -3e4) need not be visited."""
+    matcher = Matcher(graph, limits, assume_hidden=assume_hidden)
     rules = (
         Rule("attention", ("matmul",), matcher.at_product),
         Rule("attention_divided_late", ("div", "mul"), matcher.at_division),
@@ -53,8 +59,9 @@ def fuse_attention(graph: Graph, limits: DeviceLimits) -> Outcome:
 class Matcher:
     """The rules, with the device's limits and the graph's readers at hand."""
 
-    def __init__(self, graph: Graph, limits: DeviceLimits) -> None:
+    def __init__(self, graph: Graph, limits: DeviceLimits, *, assume_hidden: bool = False) -> None:
         self.limits = limits
+        self.assume_hidden = assume_hidden
         self.users = users(graph)
         self.results = {v.id for v in results(graph)}
         self.log_sums = find_log_sums(graph)
@@ -147,14 +154,21 @@ class Matcher:
         dtype = dtypes.pop() if len(dtypes) == 1 else "f32"
         known = _DTYPES.get(self.limits.target, ())
         claim(dtype in known, f"{self.limits.target} has no attention in {dtype}", root.loc)
-        masks = read_masks(scope, form.masks, dims, dtype, cache.live)
+        assumed = Assumed(
+            _LOWEST[dtype] if self.assume_hidden else -math.inf,
+            self.proofs if cache.is_plain else None,
+        )
+        masks = read_masks(scope, form.masks, dims, dtype, cache.live, assumed)
         if operands.k_shared is not None:
             at["k_shared"] = operands.k_shared
         at = {name: cast_to(scope, x, dtype) for name, x in at.items()}
         if operands.read is not None:
             at["read"] = operands.read
-        if cache.live is not None:
-            at["len"] = cache.live.written(scope, dims.batch)
+        length = cache.live or masks.length
+        if cache.is_plain and length is None and score_lengths(scope, form.masks, dims):
+            scope.decline("not live: keys and values past the length are not selected to zero")
+        if length is not None:
+            at["len"] = length.written(scope, dims.batch)
         at |= dict(masks.operands)
         if found.sink is not None:
             at["sink"] = read_sink(scope, found.sink, found.scores.type.shape, dims, found.loc)
@@ -162,7 +176,8 @@ class Matcher:
         outs = scope.emit_all("attention", *at.values(), operands=tuple(at), **attrs)
         if log_sum is not None:
             self.replaced_sums[log_sum.root.out.id] = outs[1]
-        scope.did(_summary(at, form, masks, dims), root.loc)
+        assuming = ", finite masks assumed to hide" if self.assume_hidden else ""
+        scope.did(_summary(at, form, masks, dims) + assuming, root.loc)
         return reshaped(scope, cast_to(scope, outs[0], root.out.type.dtype), root.out.type.shape)
 
     def _check_readers(

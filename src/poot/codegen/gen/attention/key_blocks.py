@@ -20,7 +20,7 @@ from poot.codegen.gen.attention.split_kv import combine, state_type
 from poot.codegen.gen.grid import each_group
 from poot.codegen.gen.index import Index
 from poot.codegen.gen.job import Job, open_job
-from poot.codegen.gen.lanes import part, turned
+from poot.codegen.gen.lanes import once, part, turned
 from poot.codegen.gen.lowered import KernelCall, Lowered
 from poot.codegen.gen.memory import Memory
 from poot.codegen.gen.sinks import Sink, open_sinks
@@ -143,8 +143,9 @@ def _stage_queries(g: Group) -> None:
                 k.store("queries", place, value)
         for first in range(0, g.channels, lanes):
             k.store("acc", ix.value(within * g.channels + lane + first), 0.0)
-        k.store("peaks", r, NEG_INF)
-        k.store("sums", r, 0.0)
+        with once(k):
+            k.store("peaks", r, NEG_INF)
+            k.store("sums", r, 0.0)
     k.barrier()
 
 
@@ -270,13 +271,17 @@ def _softmax(g: Group, start: Val, end: Val) -> None:
         sum_ = k.op("subgroup_reduce", sum_, kind="add", width=lanes)
         for place, w in zip(places, weights, strict=True):
             k.store("scores", place, w)
-        k.store("sums", r, k.fma(k.load("sums", r), got.shrink, sum_))
-        k.store("peaks", r, got.peak)
-        k.store("shrinks", r, got.shrink)
+        total = k.fma(k.load("sums", r), got.shrink, sum_)
+        k.barrier()
+        with once(k):
+            k.store("sums", r, total)
+            k.store("peaks", r, got.peak)
+            k.store("shrinks", r, got.shrink)
     with k.for_(g.count, g.rows, name="r") as r:
         for v in range(g.block // lanes):
             k.store("scores", r * g.block + v * lanes + k.lane(), 0.0)
-        k.store("shrinks", r, 1.0)
+        with once(k):
+            k.store("shrinks", r, 1.0)
 
 
 def _values(g: Group, start: Val, count: Val) -> None:
@@ -333,6 +338,6 @@ def _store_states(g: Group, states: Memory, split: Index, splits: int) -> None:
         with k.for_(k.lane(), width, g.lanes, name="c") as c:
             channel = ix.atom(c, width)
             states.store(base + channel, k.load("acc", ix.value(within * g.channels + channel)))
-        with k.if_(k.lane().eq(0)):
+        with once(k):
             states.store(base + width, k.load("peaks", r))
             states.store(base + (width + 1), k.load("sums", r))

@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from poot.codegen.gen.grid import each_group
-from poot.codegen.gen.index import ZERO, Index
+from poot.codegen.gen.index import ZERO, Index, Indexer
 from poot.codegen.gen.job import Job, open_job
-from poot.codegen.gen.lanes import part
+from poot.codegen.gen.lanes import once, part
 from poot.codegen.gen.lowered import KernelCall, Lowered
 from poot.codegen.gen.matmul.packed import bind_operands, needed
 from poot.codegen.gen.matmul.parts import (
@@ -162,7 +162,8 @@ def _sum_runs(work: Work) -> None:
                 total = value if total is None else total + value
             assert total is not None
             whole = k.op("subgroup_reduce", total, kind="add", width=shape.lanes)
-            k.store("runs", ix.value(ix.atom(q, runs) * shape.strip + i), whole)
+            with once(k):
+                k.store("runs", ix.value(ix.atom(q, runs) * shape.strip + i), whole)
 
 
 def _left_row(job: Job, products: Products, row: Index, shape: Shape, place: Place) -> None:
@@ -248,18 +249,20 @@ def _epilogue(work: Work, segment: Segment, panel: Index, strip: Index) -> None:
     with k.for_(0, stop, name="r") as r:
         within = ix.atom(r, shape.strip)
         row = ix.bounded(first + within, shape.rows) if shape.strips == 1 else first + within
-        row = _row_below(work, row)
+        row = _known_below(ix, row, shape.rows)
         for v in range(shape.vectors):
             col = column_of(work, segment, panel, v)
-            own = work.row_coords(segment, row, col)
+            is_there = ix.below(col, segment.cols)
+            if is_there.literal is False:
+                continue
             mine = [
                 k.load("sums", sum_place(work, p, within, v)) for p in range(len(segment.products))
             ]
-            with job.when(ix.below(col, segment.cols)):
+            with job.when(is_there):
+                own = work.row_coords(segment, row, _known_below(ix, col, segment.cols))
                 store_element(job, segment, work.sinks, own, mine)
 
 
-def _row_below(work: Work, row: Index) -> Index:
-    """The row as an index known to lie below the rows, which the loop's stop saw to."""
-    ix, rows = work.job.indexer, work.shape.rows
-    return row if row.high < rows else ix.atom(ix.value(row), rows)
+def _known_below(ix: Indexer, index: Index, extent: int) -> Index:
+    """The index as one that lies below the extent, which control around has seen to."""
+    return index if index.high < extent else ix.atom(ix.value(index), extent)

@@ -94,6 +94,8 @@ def _parts(makers: dict[int, Eqn], mul: Eqn) -> tuple[Var, Var] | None:
     """(codes, scale) of a product: codes cast from integers, a smaller scale."""
     for codes, scale in (mul.ins, mul.ins[::-1]):
         made = makers.get(codes.id)
+        while made is not None and made.op in ("reshape", "transpose"):
+            made = makers.get(made.ins[0].id)
         is_cast = made is not None and made.op == "cast" and not is_float(made.ins[0].type.dtype)
         if is_cast and scale.type.elems < codes.type.elems:
             return codes, scale

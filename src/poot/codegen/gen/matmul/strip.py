@@ -54,7 +54,7 @@ class Shape:
         return -(-segment.cols // self.panel)
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Work:
     """The main kernel in the making."""
 

@@ -1,0 +1,128 @@
+"""How long SmolLM2 takes from trace to plan and kernels, at 8, 16 and 32 layers (the file has 30):
+a decode and a prefill entry point, no disk cache, no driver.
+
+python -m benchmarks.compile_time --target lavapipe --out benchmarks/results/compile_time.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+
+from poot.api import compile
+from poot.ir.graph import Graph
+from poot.llm.config import LlamaConfig, read_llama_config
+from poot.llm.gguf_file import GgufFile, read_gguf
+from poot.llm.models.llama import llama_graphs
+from tests.support.smollm2 import smollm2_path
+
+LAYERS = (8, 16, 30)
+BUCKETS = (1, 64)
+CAPACITY = 256
+GOAL_SECONDS = 2.0
+NAMES = ("trace", "passes", "plan", "kernels", "total", "busy")
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Medians in seconds of one layer count. `total` is from trace to kernels; `busy` is what the
+    processor spent on it, whoever else the machine worked for."""
+
+    layers: int
+    trace: float
+    passes: float
+    plan: float
+    kernels: float
+    total: float
+    busy: float
+    spread: float
+    eqns: int
+    steps: int
+    distinct_kernels: int
+
+
+def graphs_of(file: GgufFile, config: LlamaConfig) -> Mapping[str, Graph]:
+    return llama_graphs(file, config, capacity=CAPACITY, buckets=BUCKETS)
+
+
+def measured(file: GgufFile, layers: int, target: str, runs: int) -> Row:
+    """One warm-up, then so many runs; `spread` is the largest total less the least."""
+    config = replace(read_llama_config(file), layers=layers)
+    parts: list[dict[str, float]] = []
+    for _ in range(runs + 1):
+        start, busy = time.perf_counter(), time.process_time()
+        graphs = graphs_of(file, config)
+        traced = time.perf_counter()
+        program = compile(graphs, target, cache=False)
+        end = time.perf_counter()
+        parts.append({"trace": traced - start, **program.seconds, "total": end - start})
+        parts[-1]["busy"] = time.process_time() - busy
+    timed = parts[1:]
+    middle = {name: statistics.median(p[name] for p in timed) for name in timed[0]}
+    totals = [p["total"] for p in timed]
+    return Row(
+        layers,
+        *(
+            round(middle[name], 4)
+            for name in ("trace", "passes", "plan", "kernels", "total", "busy")
+        ),
+        round(max(totals) - min(totals), 4),
+        sum(len(g.eqns) for g in graphs.values()),
+        sum(len(e.steps) for e in program.plan.entries),
+        len(program.codes),
+    )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--model", type=Path, help="SmolLM2-135M's GGUF file; else the package's")
+    parser.add_argument("--target", default="lavapipe", help="a limits profile")
+    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--out", type=Path, default=Path("benchmarks/results/compile_time.json"))
+    options = parser.parse_args()
+    file = read_gguf(options.model or smollm2_path())
+    rows = [measured(file, n, options.target, options.runs) for n in LAYERS]
+    print(f"{'layers':>6}" + "".join(f" {name:>7}" for name in NAMES))
+    for r in rows:
+        numbers = "".join(f" {getattr(r, n):7.3f}" for n in NAMES)
+        print(f"{r.layers:>6}{numbers} s  {r.distinct_kernels} kernels, {r.steps} steps")
+    per_layer = [(b.busy - a.busy) / (b.layers - a.layers) for a, b in pairwise(rows)]
+    growth = ", ".join(f"{1000 * x:.1f}" for x in per_layer)
+    last = rows[-1]
+    verdict = "within" if last.total <= GOAL_SECONDS else "over"
+    print(f"milliseconds a layer, busy: {growth}; {last.total:.2f} s is {verdict} {GOAL_SECONDS} s")
+    report = {
+        "command": " ".join(["python", "-m", "benchmarks.compile_time", *sys.argv[1:]]),
+        "date": time.strftime("%Y-%m-%d"),
+        "machine": f"{platform.machine()}, {os.cpu_count()} cores, {processor()}",
+        "python": platform.python_version(),
+        "target": options.target,
+        "goal_seconds": GOAL_SECONDS,
+        "rows": [asdict(r) for r in rows],
+    }
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    options.out.write_text(json.dumps(report, indent=1) + "\n")
+    return 0
+
+
+def processor() -> str:
+    """The processor's name as Linux tells it, or what Python knows."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor()
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

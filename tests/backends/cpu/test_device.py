@@ -1,0 +1,63 @@
+"""What is the CPU's own beside the promises of every device: its records, and a warm start."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from poot.api import compile as compile_program
+from poot.backends.base import BufferRef, Launch
+from poot.backends.cpu.device import CpuDevice
+from poot.codegen.kir.build import KernelBuilder
+from poot.codegen.llvm import emit as llvm_emit
+from poot.errors import LaunchError
+from poot.ir.text import parse
+from tests.support.cpu import cpu
+
+PRODUCT = parse("""
+    slot v0: f32[3,64] "x" kind=user
+    weight v1: f32[64,40] "w"
+    v2: f32[3,40] = matmul(v0, v1)
+    out v2
+""")
+
+
+def test_a_warm_start_compiles_nothing(tmp_path, monkeypatch):
+    monkeypatch.setenv("POOT_CACHE_DIR", str(tmp_path))
+    first = compile_program(PRODUCT, target="cpu")
+    monkeypatch.setattr(llvm_emit, "compile_text", lambda *a: pytest.fail("compiled"))
+    again = compile_program(PRODUCT, target="cpu")
+    assert [c.binary for c in again.codes] == [c.binary for c in first.codes]
+
+
+def test_a_step_is_one_call_of_a_replayed_list(tmp_path, monkeypatch):
+    monkeypatch.setenv("POOT_CACHE_DIR", str(tmp_path))
+    rng = np.random.default_rng(1)
+    x, w = (rng.standard_normal(s).astype(np.float32) for s in ((3, 64), (64, 40)))
+    session = compile_program(PRODUCT, target="cpu").bind({"w": w})
+    for _ in range(3):
+        (got,) = session.step(x=x)
+        np.testing.assert_allclose(np.asarray(got), x @ w, 1e-5, 1e-5)
+
+
+def test_a_damaged_object_file_is_refused_by_kernel_name():
+    k = KernelBuilder("noted", 16)
+    k.store(k.param("y", "f32", 16, "w"), k.lane(), 1.0)
+    code = cpu().emit(k.kernel())
+    with pytest.raises(LaunchError, match="kernel noted: its object file is damaged"):
+        cpu().load([replace(code, binary=code.binary[:50] + b"?" + code.binary[51:])])
+    with pytest.raises(LaunchError, match="kernel noted is for spirv"):
+        cpu().load([replace(code, target="spirv")])
+
+
+def test_a_launch_of_no_groups_and_an_empty_list_run():
+    device = CpuDevice()
+    k = KernelBuilder("one", 16)
+    k.store(k.param("y", "f32", 16, "w"), k.lane(), 1.0)
+    loaded, y = device.load([device.emit(k.kernel())]), device.allocate(64, "y")
+    none = Launch(0, (0, 1, 1), (BufferRef("y", 0, 64),))
+    device.prepare(loaded, [none], {"y": y}).run()
+    assert device.prepare(loaded, [], {"y": y}).timed() == []
+    assert not device.copy_out(y, 0, 64).any()

@@ -1,0 +1,58 @@
+"""What the CPU's attention schedule decides: rows of a group, blocks, splits, and what is left to
+`streaming`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from poot.ir.text import parse
+from poot.limits import DeviceLimits, profile
+from poot.planner.key_blocks import MOST_ROWS, choose_key_blocks
+from poot.planner.request import Choice
+from poot.planner.steps import canonical_body
+from tests.support.attention_forms import Form, form_text
+
+AVX2 = profile("cpu-avx2")
+
+
+def chosen(form: Form, limits: DeviceLimits = AVX2) -> Choice | None:
+    return choose_key_blocks(canonical_body(parse(form_text(form)[0])), limits)
+
+
+def number(form: Form, name: str, limits: DeviceLimits = AVX2) -> int:
+    choice = chosen(form, limits)
+    assert choice is not None
+    return choice.schedule.get(name)
+
+
+def test_rows_of_the_heads_that_share_a_key_stand_together():
+    assert number(Form(heads=6, kv_heads=2, rows=1), "rows") == 3
+    assert MOST_ROWS <= number(Form(heads=8, kv_heads=1, rows=64), "rows") < MOST_ROWS + 8
+
+
+def test_a_group_holds_whole_strips():
+    for rows in (1, 5, 17, 40, 100):
+        form = Form(rows=rows)
+        assert number(form, "rows") % number(form, "strip") == 0
+
+
+def test_a_decode_of_few_groups_is_split_where_each_split_has_blocks_enough():
+    one = Form(batch=1, heads=2, kv_heads=1, rows=1, keys=4096)
+    choice = chosen(one)
+    assert choice is not None
+    splits = choice.schedule.get("splits")
+    assert splits > 1
+    assert choice.scratch[0].elems == 2 * splits * (one.value_width + 2)
+    assert number(replace(one, keys=64), "splits") == 1
+    assert number(replace(one, batch=64), "splits") == 1
+    assert number(one, "splits", replace(AVX2, cores=1)) == 1
+
+
+def test_what_does_not_fit_the_workgroup_memory_is_left_to_others():
+    assert chosen(Form(width=4096), replace(AVX2, workgroup_nbytes=65536)) is None
+    assert chosen(Form(width=64)) is not None
+
+
+def test_no_rows_are_left_to_others():
+    assert chosen(Form(rows=0)) is None
+    assert chosen(Form(batch=0)) is None
