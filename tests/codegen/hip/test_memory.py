@@ -1,5 +1,4 @@
-"""Loads, stores and atomics: every dtype and width against the simulator, and how each is
-spelled."""
+"""Loads, stores and atomics: every dtype and width against the simulator, and their spelling."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """Structured control as C++: if, for, while, and roles as a choice by wave.
 
-A loop's bounds are read once, before it; its variable is the loop's own.
+A loop's bounds are registers that its body leaves alone, as the verifier holds; its variable is the
+loop's own.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from poot.codegen.hip.body import Body
-from poot.codegen.kir.nodes import For, If, Lit, Operand, Reg, Roles, Stmt, While
+from poot.codegen.kir.nodes import For, If, Lit, Roles, Stmt, While
 from poot.errors import DtypeLowering
 
 Emit = Callable[[Body, tuple[Stmt, ...]], None]
@@ -26,14 +27,6 @@ def emit_if(b: Body, stmt: If, emit: Emit) -> None:
             emit(b, stmt.orelse)
 
 
-def _bound(b: Body, operand: Operand, name: str) -> str:
-    """A bound that no write in the loop's body can move."""
-    if isinstance(operand, Reg) and operand.mutable:
-        b.line(f"const int {name} = {b.one(operand)};")
-        return name
-    return b.one(operand)
-
-
 def _is_long(stmt: For) -> bool:
     bounds = (stmt.start, stmt.stop, stmt.step)
     if not all(isinstance(x, Lit) for x in bounds):
@@ -43,9 +36,7 @@ def _is_long(stmt: For) -> bool:
 
 
 def emit_for(b: Body, stmt: For, emit: Emit) -> None:
-    name = b.register(stmt.var)
-    stop = _bound(b, stmt.stop, b.names.of("loop", f"{name}_stop"))
-    step = _bound(b, stmt.step, b.names.of("loop", f"{name}_step"))
+    name, stop, step = b.register(stmt.var), b.one(stmt.stop), b.one(stmt.step)
     unroll = _LONG_UNROLL if stmt.unroll is None and _is_long(stmt) else stmt.unroll
     if unroll is not None:
         b.line(f"#pragma unroll {unroll or ''}".rstrip())
