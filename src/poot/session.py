@@ -234,9 +234,7 @@ class Session:
     def fork(self) -> Session:
         """Another session over the same weights, with a copy of State and slots."""
         with self.exclusive():
-            other = Session(
-                self.program, self.runner.fork(), self._graphs, self._device_outputs
-            )
+            other = Session(self.program, self.runner.fork(), self._graphs, self._device_outputs)
             other._held = {}
             for (entry, name), array in self._held.items():
                 other.runner.write_slot(entry, name, array)
