@@ -22,6 +22,7 @@ from poot.ir.graph import Graph
 from poot.knobs import knobs
 from poot.limits import PROFILES, DeviceLimits
 from poot.oracle_runner import OracleRunner
+from poot.passes.checking import check_compiled
 from poot.passes.pipeline import (
     FEED_PASSES,
     PIPELINE,
@@ -189,10 +190,10 @@ def compile(
 ) -> Program:
     """Compiles entry points for a device, or for a limits profile without one.
 
-    `passes=()` runs the primitives as they were written. `memory_budget` in bytes. Raises PlanError
-    where entry points
-    disagree, a CapabilityError with its numbers where the device can't, BackendUnavailable where it
-    isn't there."""
+    `passes=()` runs the primitives as they were written. `memory_budget` in bytes. Under POOT_CHECK
+    the oracle compares each entry point with its source: PassError names the worst element. Raises
+    PlanError where entry points disagree, a CapabilityError with its numbers where the device
+    can't, BackendUnavailable where it isn't there."""
     named = {"main": graphs} if isinstance(graphs, Graph) else dict(graphs)
     where = resolve_target(target)
     seconds: dict[str, float] = {}
@@ -206,6 +207,8 @@ def compile(
         finals[name], reports[name] = run_pipeline(
             graph, where.limits, wanted, assume_hidden=assume_hidden
         )
+        if knobs().check:
+            check_compiled(graph, finals[name])
     seconds["passes"] = time.perf_counter() - clock
     clock = time.perf_counter()
     options = f"passes={[p.name for p in passes]} assume_hidden={assume_hidden}"

@@ -43,8 +43,9 @@ def expand(eqn: Eqn) -> Graph:
     return replace(body, eqns=tuple(replace(e, loc=eqn.loc) for e in body.eqns))
 
 
-def expand_all(graph: Graph) -> Graph:
-    """The graph with every fused eqn, regions' bodies among them, written out as primitives."""
+def expand_all(graph: Graph, which: tuple[str, ...] | None = None) -> Graph:
+    """The graph with every fused eqn, regions' bodies among them, written out as primitives; or
+    those of the ops in `which` alone."""
     eqns: list[Eqn] = []
     renamed: dict[int, Var] = {}
     fresh = next_id(graph)
@@ -58,7 +59,7 @@ def expand_all(graph: Graph) -> Graph:
     while pending:
         eqn = pending.pop()
         ins = tuple(now(v) for v in eqn.ins)
-        if eqn.op not in FUSED:
+        if eqn.op not in (FUSED if which is None else which):
             eqns.append(replace(eqn, ins=ins))
             continue
         body = expand(eqn)
