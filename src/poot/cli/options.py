@@ -85,9 +85,9 @@ def _model_options(to: argparse.ArgumentParser) -> None:
     )
     to.add_argument(
         "--dtype",
-        choices=("file", "f32"),
-        help="weights in the file's own codes, or expanded (default: file; f32 on the oracle, "
-        "which would decode them at each step)",
+        choices=("file", "f32", "bf16"),
+        help="weights in the file's own codes, expanded, or expanded and rounded to bf16 (default: "
+        "file; f32 on the oracle, which would decode them at each step)",
     )
 
 

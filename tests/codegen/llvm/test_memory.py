@@ -84,3 +84,14 @@ def test_neighbouring_addresses_are_one_vector_and_equal_ones_a_scalar():
     assert "load <16 x float>, ptr" in text
     assert "load float, ptr" in text
     assert "gather" not in text
+
+
+def test_a_streamed_run_fetches_ahead_of_itself():
+    k = KernelBuilder("streams", 16)
+    x, y = k.param("x", "f32", 64, "r"), k.param("y", "f32", 64, "w")
+    at = k.group_id(0) * 16 + k.lane()
+    k.store(y, at, k.load(x, at, cache="stream"))
+    assert "llvm.prefetch" in function_text(k.kernel(), cpu().limits)
+    values = np.arange(64, dtype=np.float32)
+    got = agrees(k.kernel(), {"x": values, "y": np.zeros(64, np.float32)}, (4, 1, 1))
+    np.testing.assert_array_equal(got["y"], values)

@@ -91,6 +91,18 @@ def test_logits_agree_with_numpy_in_chunks_and_token_by_token(
     np.testing.assert_allclose(np.concatenate(got), want, rtol=0, atol=5e-5)
 
 
+def test_weights_rounded_to_bf16_are_the_weights_of_every_product(tmp_path: Path):
+    """Logits as those of an f32 model whose matrices were rounded before."""
+    file = read_gguf(write_tiny_llama(tmp_path / "tiny.gguf", embedding="F32", linear="F32"))
+    config = read_llama_config(file)
+    short, whole = (
+        build(file, config, (16,), dtype=dtype, all_logits=True) for dtype in ("bf16", "f32")
+    )
+    for name, array in short.weights.items():
+        whole.weights[name] = array.astype(np.float32)
+    np.testing.assert_array_equal(short.step(IDS[:16], 0), whole.step(IDS[:16], 0))
+
+
 def test_padding_changes_no_logit_and_is_written_over(tiny: GgufFile):
     config = read_llama_config(tiny)
     want = numpy_llama(tiny, config)(IDS)
@@ -128,13 +140,13 @@ def test_inputs_have_names_storages_and_ranges(tiny: GgufFile):
     assert len(graph.states) == 4
 
 
-@pytest.mark.parametrize("dtype", ["file", "f32"])
+@pytest.mark.parametrize("dtype", ["file", "f32", "bf16"])
 def test_arrays_are_the_graphs_weights_by_name_dtype_and_shape(dtype: str, tmp_path: Path):
     file = read_gguf(write_tiny_llama(tmp_path / "tiny.gguf", tied=False))
     model = build(file, read_llama_config(file), (1,), dtype=dtype)
     weights = [i for i in model.graphs["decode"].inputs if isinstance(i.storage, Weight)]
     assert {i.name for i in weights} == model.weights.keys()
-    short = {"float32": "f32", "float16": "f16", "uint32": "u32"}
+    short = {"float32": "f32", "float16": "f16", "uint32": "u32", "bfloat16": "bf16"}
     for i in weights:
         array = model.weights[i.name]
         assert (short[array.dtype.name], array.shape) == (i.var.type.dtype, i.var.type.shape)
@@ -182,7 +194,7 @@ def test_smollm2_agrees_with_numpy_over_64_tokens(dtype: str, cuts: list[int]):
 @pytest.mark.parametrize(
     "dtype, capacity, buckets, words",
     [
-        ("f64", 64, (1,), "dtype is 'f64'; needs one of file, f32"),
+        ("f64", 64, (1,), "dtype is 'f64'; needs one of file, f32, bf16"),
         ("file", 0, (1,), "capacity is 0"),
         ("file", 129, (1,), "capacity is 129; needs 1 to the model's context of 128"),
         ("file", 64, (), r"buckets are \[\]"),

@@ -43,7 +43,7 @@ class Memory:
     word at a time.
 
     `vector` is 4 where loads may be widened to four neighbours (the generator asks for it),
-    else 1.
+    else 1; `cache` is what loads say of caches (see the kernel IR's `load`).
     """
 
     k: KernelBuilder
@@ -53,6 +53,7 @@ class Memory:
     cell: Cell
     elems: int
     vector: int = 1
+    cache: str | None = None
 
     def load(self, at: Index) -> Val:
         """The element, as its register type."""
@@ -72,8 +73,9 @@ class Memory:
             place = at.const % wide
             base = at + -place
             if all(c % wide == 0 for _, c in base.terms):
-                return self.k.extract(self.k.load(self.name, self.indexer.value(base), wide), place)
-        return self.k.load(self.name, self.indexer.value(at))
+                wide_load = self.k.load(self.name, self.indexer.value(base), wide, self.cache)
+                return self.k.extract(wide_load, place)
+        return self.k.load(self.name, self.indexer.value(at), cache=self.cache)
 
     def _decode(self, got: Val) -> Val:
         dtype = self.cell.dtype

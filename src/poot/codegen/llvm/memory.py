@@ -20,6 +20,10 @@ from poot.codegen.llvm.types import (
     to_memory,
 )
 
+# How far ahead of a streamed load its line is fetched, in bytes. Codes of 4 bits on Zen 4: 3.1
+# cycles a vector without, 2.3 to 2.4 with 1024 to 4096.
+AHEAD = 1024
+
 
 @dataclass(frozen=True, slots=True)
 class Array:
@@ -72,7 +76,7 @@ def load(b: Body, ins: Ins, array: Array) -> None:
         parts = _load_same(b, ins, array, count)
         b.put(dst, [from_memory(b, array.dtype, x, False) for x in parts], False)
     elif stride == count:
-        parts = _load_run(b, array, index, count)
+        parts = _load_run(b, array, index, count, ins.attr("cache") == "stream")
         b.put(dst, [from_memory(b, array.dtype, x, True) for x in parts], True)
     else:
         b.put(dst, _gather(b, array, index, count), True)
@@ -102,10 +106,15 @@ def _repeated(b: Body, mask: str, count: int) -> str:
     return b.ins(f"shufflevector {vector} {mask}, {vector} poison, {shape} {order}")
 
 
-def _load_run(b: Body, array: Array, index: Operand, count: int) -> list[str]:
-    """`count` neighbours a lane, lane after lane: one run of memory."""
+def _load_run(b: Body, array: Array, index: Operand, count: int, streams: bool) -> list[str]:
+    """`count` neighbours a lane, lane after lane: one run of memory. Where it streams, the line
+    that lies AHEAD is fetched with it; a fetch never faults."""
     element, total = array.element, b.width * count
     at = _address(b, element, array.pointer, _index(b, index))
+    if streams:
+        ahead = b.ins(f"getelementptr i8, ptr {at}, i64 {AHEAD}")
+        args = [("ptr", ahead), ("i32", "0"), ("i32", "3"), ("i32", "1")]
+        b.call("llvm.prefetch.p0", "void", args)
     vector = f"<{total} x {element}>"
     if b.mask is None:
         got = b.ins(f"load {vector}, ptr {at}, align {array.nbytes}")

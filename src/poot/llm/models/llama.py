@@ -2,7 +2,8 @@
 
 A step takes one chunk of tokens of one sequence: it writes their keys and values at position `pos`
 of each layer's State, and gives the logits of one row, or of all. Weights stay in the checkpoint's
-own codes and are decoded where they are used; with dtype "f32" they are decoded before the bind.
+own codes and are decoded where they are used; with dtype "f32" they are decoded before the bind,
+with "bf16" decoded and rounded to it (sums stay f32).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import numpy as np
 
 from poot import ops
 from poot.errors import FormatError, RequestError
+from poot.ir.dtypes import DTYPES as IR_DTYPES
 from poot.ir.graph import Graph
 from poot.ir.tree import flatten
 from poot.llm.config import LlamaConfig
@@ -23,7 +25,7 @@ from poot.ops.array import Array
 from poot.trace import Spec, slot, state, trace, weight
 
 T = TypeVar("T")
-DTYPES = ("file", "f32")
+DTYPES = ("file", "f32", "bf16")
 SCALES = "f16"
 
 
@@ -202,7 +204,7 @@ def _decoded(matrix: Matrix[Array]) -> Array:
         return ops.dequant_q4_1(matrix.codes, matrix.scales, matrix.mins)
     if isinstance(matrix, Q8):
         return ops.dequant_q8_0(matrix.codes, matrix.scales)
-    return matrix
+    return matrix.astype("f32")
 
 
 def _rows(table: Matrix[Array], ids: Array) -> Array:
@@ -212,7 +214,7 @@ def _rows(table: Matrix[Array], ids: Array) -> Array:
         return ops.dequant_q4_1(codes, scales, ops.take(table.mins, ids))
     if isinstance(table, Q8):
         return ops.dequant_q8_0(ops.take(table.codes, ids), ops.take(table.scales, ids))
-    return ops.embedding(table, ids)
+    return ops.embedding(table, ids).astype("f32")
 
 
 def _assemble(
@@ -247,8 +249,10 @@ def _assemble(
 
 
 def _kind(file: GgufFile, name: str, dtype: str) -> str:
-    """How a tensor is bound: "F32", "Q4_1" or "Q8_0"."""
+    """How a tensor is bound: "F32", "BF16", "Q4_1" or "Q8_0"."""
     kind = file.info(name).type
+    if dtype == "bf16":
+        return "BF16"
     if dtype == "f32" or kind == "F32":
         return "F32"
     if kind not in ("Q4_1", "Q8_0"):
@@ -266,8 +270,8 @@ def _specs(file: GgufFile, config: LlamaConfig, capacity: int, dtype: str) -> We
     def matrix(name: str) -> Matrix[Spec]:
         kind = _kind(file, name, dtype)
         rows, width = file.info(name).shape
-        if kind == "F32":
-            return weight((rows, width))
+        if kind in ("F32", "BF16"):
+            return weight((rows, width), kind.lower())
         scales = weight((rows, width // 32), SCALES)
         if kind == "Q4_1":
             return Q4(weight((rows, width // 8), "u32"), scales, scales)
@@ -291,7 +295,8 @@ def llama_arrays(
             return Q4(*ops.pack_q4_1(file.raw(name), file.info(name).shape))
         if kind == "Q8_0":
             return Q8(*ops.pack_q8_0(file.raw(name), file.info(name).shape))
-        return file.dequantize(name)
+        plain = file.dequantize(name)
+        return plain.astype(IR_DTYPES["bf16"].numpy) if kind == "BF16" else plain
 
     tables = ops.rope_tables(capacity, config.rope_theta, config.rope_dim)
     leaves, _ = flatten(_assemble(config, vector, matrix, tables), "w", (np.ndarray,))

@@ -10,6 +10,7 @@ from poot.codegen.gen.job import Job
 from poot.codegen.gen.matmul.parts import Products
 from poot.codegen.gen.pull import Leaf
 from poot.codegen.kir.build import Val
+from poot.ir.dtypes import is_integer
 from poot.ir.graph import TensorType, Var
 from poot.planner.layouts import panel_elems
 from poot.planner.request import Request
@@ -52,6 +53,8 @@ def _panel_leaf(job: Job, n: int, type: TensorType) -> Leaf:
     axis, width = job.request.layouts[n].params
     elems = panel_elems(type, (axis, width))
     memory = job.memory(f"in{n}", TensorType(type.dtype, (elems,)), "r", ("in", n))
+    if is_integer(type.dtype):  # codes: so much is computed for each that caches fall behind
+        memory.cache = "stream"
     others = tuple(extent for at, extent in enumerate(type.shape) if at != axis)
 
     def leaf(coords: Coords) -> Val:
