@@ -13,9 +13,9 @@ from poot import ops
 from poot.errors import RangeError, ValidationError
 from poot.ir.graph import Graph
 from poot.session import Session
-from tests.support.everywhere import compile_on, on
+from tests.support.everywhere import DEVICES, compile_on, on
 
-EVERYWHERE = on(*("oracle", "simulator", "cpu", "vulkan", "wgpu", "webgpu-baseline", "cuda", "hip"))
+EVERYWHERE = on("oracle", *DEVICES)
 ROWS, CAP, WIDTH = 3, 8, 4
 
 
