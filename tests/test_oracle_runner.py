@@ -20,16 +20,23 @@ def bound(graphs: dict[str, Graph], folded: Folded | None = None) -> OracleRunne
     return runner
 
 
+def go(runner: OracleRunner, entry: str, *, fed: bool = False) -> None:
+    """What a session does in a step."""
+    runner.prepare(entry, fed)
+    runner.send(entry, fed)
+    runner.run(entry)
+
+
 def test_a_step_gives_outputs_and_moves_state_only_if_its_guards_hold():
     runner = bound({"main": append_graph()})
     kv = append_graph().inputs[1]
-    runner.run("main", False)
+    go(runner, "main")
     failed, (total, following) = runner.results("main", False)
     assert failed is None
     assert (following, total.tolist()) == (3, [5] * 4)
     runner.write_slot("main", "at", [(0, np.array(9, np.int32))])
     before = runner.read_state(kv)
-    runner.run("main", False)
+    go(runner, "main")
     failed, outputs = runner.results("main", False)
     assert "[] is 9" in str(failed)
     assert outputs == []
@@ -39,19 +46,19 @@ def test_a_step_gives_outputs_and_moves_state_only_if_its_guards_hold():
 def test_what_depends_on_weights_alone_is_computed_once_for_all():
     folded = Folded()
     runner = bound({"one": append_graph(1), "two": append_graph(2)}, folded)
-    runner.run("one", False)
+    go(runner, "one")
     values = {n: id(x) for n, x in folded.values.items()}
     assert values  # the transposed weight
-    runner.run("two", False)
+    go(runner, "two")
     fork = runner.fork()
-    fork.run("one", False)
+    go(fork, "one")
     assert {n: id(x) for n, x in folded.values.items()} == values
 
 
 def test_a_slot_from_the_device_is_checked_before_the_step():
     runner = bound({"main": append_graph()})
     runner.write_slot("main", "pos", [(0, np.array(8, np.int32))])
-    runner.run("main", True)
+    go(runner, "main", fed=True)
     assert str(runner.failure("main", True)) == "slot 'pos' needs values in 0..7: [] is 8"
     assert len(runner.stored("main")) == 2
 
@@ -60,7 +67,7 @@ def test_a_fork_moves_alone():
     runner = bound({"main": append_graph()})
     kv = append_graph().inputs[1]
     fork = runner.fork()
-    fork.run("main", False)
+    go(fork, "main")
     assert fork.read_state(kv).any()
     assert not runner.read_state(kv).any()
     assert fork.timed("main")[0][:2] == ("oracle", "numpy")

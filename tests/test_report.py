@@ -58,3 +58,5 @@ def test_the_plan_names_values_with_their_places():
 def test_an_unknown_stage_is_refused_with_the_list():
     with pytest.raises(BindError, match=r"no stage 'nothing'; stages: trace, final, plan"):
         compile_on("simulator", append_graph()).text("nothing")
+    with pytest.raises(BindError, match="no entry point 'side'; entry points: main"):
+        compile_on("simulator", append_graph()).text("plan", "side")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -14,8 +16,6 @@ from tests.support.steps import WEIGHTS, X, append_graph
 
 
 def runner_on(device: FaultyDevice) -> DeviceRunner:
-    from dataclasses import replace
-
     program = replace(compile_on("simulator", append_graph()), device=device)
     graphs = {"main": program.entries["main"].final}
     shared = upload_shared(program, device, graphs, WEIGHTS)
@@ -40,6 +40,13 @@ def write(runner: DeviceRunner, pos: int, at: int) -> None:
     runner.write_slot("main", "at", [(0, np.array(at, np.int32))])
 
 
+def go(runner: DeviceRunner, entry: str, *, fed: bool = False) -> None:
+    """What a session does in a step."""
+    runner.prepare(entry, fed)
+    runner.send(entry, fed)
+    runner.run(entry)
+
+
 def state(runner: DeviceRunner) -> np.ndarray:
     (kv,) = [i for i in append_graph().inputs if i.name == "kv"]
     return runner.read_state(kv)
@@ -47,8 +54,9 @@ def state(runner: DeviceRunner) -> np.ndarray:
 
 def test_a_step_reads_records_and_outputs_in_one_copy(runner: DeviceRunner, device: FaultyDevice):
     runner.prepare("main", False)
+    runner.send("main", False)
     device.faults.calls.clear()
-    runner.run("main", False)
+    runner.run("main")
     failed, (total, following) = runner.results("main", False)
     assert device.faults.calls == ["run", "copy_out"]
     assert failed is None
@@ -58,7 +66,7 @@ def test_a_step_reads_records_and_outputs_in_one_copy(runner: DeviceRunner, devi
 
 def test_a_failed_step_has_no_outputs_and_leaves_state(runner: DeviceRunner):
     write(runner, 2, 8)
-    runner.run("main", False)
+    go(runner, "main")
     failed, outputs = runner.results("main", False)
     assert failed is not None
     assert outputs == []
@@ -69,7 +77,7 @@ def test_a_failed_step_has_no_outputs_and_leaves_state(runner: DeviceRunner):
 def test_a_list_is_prepared_once(runner: DeviceRunner, device: FaultyDevice):
     for _ in range(2):
         runner.prepare("main", True)
-        runner.run("main", True)
+        go(runner, "main", fed=True)
     assert device.faults.calls.count("prepare") == 2  # the entry point, and its feed
     assert runner.record("main")
 
@@ -78,36 +86,36 @@ def test_a_feed_clamps_what_it_refuses_and_the_next_step_starts_anew(
     runner: DeviceRunner, device: FaultyDevice
 ):
     write(runner, 99, 5)
-    runner.run("main", True)
+    go(runner, "main", fed=True)
     failed = runner.failure("main", True)
     assert str(failed) == "slot 'pos' needs values in 0..7: [] is 99"
     assert not state(runner).any()
     write(runner, 1, 5)
     device.faults.calls.clear()
-    runner.run("main", False)
+    go(runner, "main")
     assert device.faults.calls == ["copy_in", "run"]  # with the word put right
     assert runner.failure("main", False) is None
-    runner.run("main", False)
+    go(runner, "main")
     assert device.faults.calls[2:] == ["copy_out", "run"]
     assert state(runner)[[1, 5]].tolist() == [[2] * 4, [3] * 4]
 
 
 def test_parts_of_a_slot_are_written_where_they_belong(runner: DeviceRunner):
     runner.write_slot("main", "x", [(1, np.array([7.0, 8.0], np.float32))])
-    runner.run("main", False)
+    go(runner, "main")
     assert state(runner)[2].tolist() == [2, 7, 8, 2]
 
 
 def test_a_fork_has_states_and_slots_of_its_own_and_shares_weights(
     runner: DeviceRunner, device: FaultyDevice
 ):
-    runner.run("main", False)
+    go(runner, "main")
     taken = device.allocated
     fork = runner.fork()
     weights = sum(i.var.type.nbytes for i in append_graph().inputs if isinstance(i.storage, Weight))
     assert device.allocated - taken == taken - max(weights, 64)
     fork.write_slot("main", "pos", [(0, np.array(0, np.int32))])
-    fork.run("main", False)
+    go(fork, "main")
     assert state(fork)[0].tolist() == [2] * 4
     assert state(runner)[0].tolist() == [0] * 4
 

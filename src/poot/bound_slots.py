@@ -19,7 +19,7 @@ from poot.slots import check_update
 _GAP_ELEMS = 16
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Bound:
     """What a slot holds; `host` is None where it came from the device."""
 

@@ -89,11 +89,14 @@ class OracleRunner:
     def record(self, entry: str) -> bool:
         return False
 
-    def run(self, entry: str, fed: bool) -> None:
-        """Runs the step; what it changes is kept only if nothing failed."""
-        self.prepare(entry, fed)
-        graph, given = self._left[entry]
+    def send(self, entry: str, fed: bool) -> None:
+        """Checks the slots that came from a device array."""
         self._failed = self._check_fed(entry) if fed else None
+
+    def run(self, entry: str) -> None:
+        """Runs the step; what it changes is kept only if nothing failed."""
+        self.prepare(entry, False)
+        graph, given = self._left[entry]
         if self._failed is not None:
             return
         feed: dict[str, object] = dict(given)
@@ -136,7 +139,7 @@ class OracleRunner:
         return [Stored(t, None, array=x) for t, x in zip(types, arrays, strict=True)]
 
     def timed(self, entry: str) -> list[tuple[str, str, float]]:
-        self.run(entry, False)
+        self.run(entry)
         return [("oracle", "numpy", float("nan"))]
 
     def fork(self) -> OracleRunner:

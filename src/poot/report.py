@@ -46,7 +46,9 @@ def _transaction(entry: EntryPlan) -> list[str]:
     for step in writes:
         if not step.request.updates:
             p = step.outs[0]
-            out.append(f"  State: {p.nbytes} bytes of {p.space}+{p.offset} written whole, by a copy")
+            out.append(
+                f"  State: {p.nbytes} bytes of {p.space}+{p.offset} written whole, by a copy"
+            )
     return out
 
 
@@ -82,10 +84,14 @@ def _plan_text(entry: EntryPlan) -> str:
 
 
 def stage_text(program: Compiled, stage: str, entry: str | None) -> str:
-    """One stage of one entry point (or all), as text."""
+    """One stage of one entry point (or all), as text. Raises BindError with the list of stages, or
+    of entry points."""
     if stage == "kernels":
         return "\n\n".join(c.text for c in program.codes)
-    chosen = {entry: program.entries[entry]} if entry in program.entries else dict(program.entries)
+    if entry is not None and entry not in program.entries:
+        known = ", ".join(sorted(program.entries))
+        raise BindError(f"there is no entry point {entry!r}; entry points: {known}")
+    chosen = {n: e for n, e in program.entries.items() if entry in (None, n)}
     out: list[str] = []
     for name, e in chosen.items():
         texts = {"trace": show(e.source), "final": show(e.final), "plan": _plan_text(e.plan)}

@@ -53,8 +53,13 @@ class Runner(Protocol):
     def read_state(self, i: Input) -> np.ndarray: ...
     def write_state(self, i: Input, array: np.ndarray) -> None: ...
     def record(self, entry: str) -> bool: ...
-    def run(self, entry: str, fed: bool) -> None:
-        """Runs the entry point; with `fed`, what checks its slots first."""
+    def send(self, entry: str, fed: bool) -> None:
+        """Brings slots to the device; with `fed`, runs what checks those that came from there. No
+        State is written."""
+        ...
+
+    def run(self, entry: str) -> None:
+        """Runs the entry point, after `send`."""
         ...
 
     def failure(self, entry: str, fed: bool) -> Failure | None:
@@ -69,7 +74,10 @@ class Runner(Protocol):
         """Where the last run's outputs lie, until the next."""
         ...
 
-    def timed(self, entry: str) -> list[tuple[str, str, float]]: ...
+    def timed(self, entry: str) -> list[tuple[str, str, float]]:
+        """Runs as `run` does, and gives (step, kernel, microseconds) of each launch."""
+        ...
+
     def fork(self) -> Runner: ...
     def wait(self) -> None: ...
     def close(self) -> None: ...
@@ -193,8 +201,7 @@ class DeviceRunner:
         made = self._executable(self._entries[entry])
         return made is None or made.record()
 
-    def _send(self, entry: str, fed: bool) -> None:
-        """Brings slots to the device; with `fed`, runs what checks those that came from there."""
+    def send(self, entry: str, fed: bool) -> None:
         plan = self._entries[entry]
         if not fed and entry in self._doubtful:
             self._write_word(entry)
@@ -206,8 +213,7 @@ class DeviceRunner:
             if made is not None:
                 made.run()
 
-    def run(self, entry: str, fed: bool) -> None:
-        self._send(entry, fed)
+    def run(self, entry: str) -> None:
         made = self._executable(self._entries[entry])
         if made is not None:
             made.run()
@@ -251,7 +257,6 @@ class DeviceRunner:
         ]
 
     def timed(self, entry: str) -> list[tuple[str, str, float]]:
-        self._send(entry, False)
         plan = self._entries[entry]
         names = [
             (step.op, call.kernel.name)

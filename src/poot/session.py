@@ -13,7 +13,7 @@ import numpy as np
 from poot.binding import as_array
 from poot.bound_slots import Bound, Slots
 from poot.device_array import DeviceArray
-from poot.errors import BindError, LaunchError, SessionBusy, StaleArray
+from poot.errors import BackendError, BindError, LaunchError, SessionBusy, StaleArray
 from poot.ir.dtypes import DTYPES
 from poot.ir.graph import Graph, Input, Slot, State
 from poot.ir.transaction import can_be_fed
@@ -173,7 +173,7 @@ class Session:
     ) -> None:
         """Writes runs of a slot's elements; `host` is the whole slot after it, where known."""
         self.runner.write_slot(entry, name, parts)
-        self._bound[entry, name].host = host
+        self._bound[entry, name] = Bound(host)
 
     def _check_slots(
         self, entry: str, graph: Graph, slots: Mapping[str, object]
@@ -249,9 +249,19 @@ class Session:
         )
         self.runner.prepare(entry, bool(fed))
         self._send(entry, given)
+        try:
+            self.runner.send(entry, bool(fed))
+        except BackendError:
+            self._unbind(entry, fed)
+            raise
         self._number += 1
         self._failed = None
         return fed
+
+    def _unbind(self, entry: str, fed: Sequence[str]) -> None:
+        """Slots that the device has clamped, or may have, hold nothing."""
+        for name in fed:
+            self._bound.pop((entry, name), None)
 
     @contextmanager
     def _writing(self, graph: Graph) -> Generator[None]:
@@ -294,8 +304,7 @@ class Session:
         """A failed step's outputs don't exist, and slots that failed on the device are unbound."""
         self._failed = failed
         if failed is not None:
-            for name in fed:
-                self._bound.pop((entry, name), None)
+            self._unbind(entry, fed)
 
     def need_step(self, number: int) -> None:
         """Raises StaleArray where that step is not the last, and what it raises itself."""
@@ -323,7 +332,7 @@ class Session:
         with self.exclusive():
             fed = self._begin(entry, graph, slots)
             with self._writing(graph):
-                self.runner.run(entry, bool(fed))
+                self.runner.run(entry)
             if self._device_outputs if device_outputs is None else device_outputs:
                 self._pending = (entry, fed)
                 ticket = StepTicket(self, self._number)
@@ -357,7 +366,7 @@ class Session:
             self._need_known()
             fork = self.runner.fork()
             other = Session(self.program, fork, self._graphs, self._device_outputs)
-            other._bound = {key: Bound(b.host) for key, b in self._bound.items()}
+            other._bound = dict(self._bound)
         return other
 
     def profile(self, entry: str = "main", **slots: object) -> Profile:

@@ -15,7 +15,7 @@ from poot.oracle.run import arrays_of, evaluate
 Key = tuple[object, ...]
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Folded:
     """Values that graphs over the same weights have folded, so that one graph takes what another
     has computed. A value's number stands for how it is computed, not for its name."""

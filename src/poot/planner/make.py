@@ -138,13 +138,13 @@ def _verdict(entry: EntryStages, where: Where) -> Verdict | None:
     )
 
 
-@dataclass(slots=True)
 class Planner:
     """The entry points' stages become plans, one arena for all of them."""
 
-    limits: DeviceLimits
-    residents: dict[str, Place]
-    arena_nbytes: int = 0
+    def __init__(self, limits: DeviceLimits, residents: dict[str, Place]) -> None:
+        self.limits = limits
+        self.residents = residents
+        self.arena_nbytes = 0
 
     def plan(self, entry: EntryStages, feed: EntryStages | None, fed: tuple[str, ...]) -> EntryPlan:
         """An entry point with its feed."""

@@ -43,7 +43,7 @@ class Words:
     undo: tuple[tuple[Work, Work, int, Work], ...]
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Transaction:
     """An entry point's work in the making. `writers` holds the ids of region outs that write State
     in place; `fed` is the word that says whether slots from the device held, where there may be
