@@ -70,6 +70,6 @@ def jit_for(fn: Function, target: str) -> Function:
             nested = unflatten(tree, [_spec(a) for a in arrays.values()])
             specs = cast("dict[str, object]", nested)  # flattened from a dict of arguments
             sessions[key] = compile(trace(fn, specs), target).bind()
-        return sessions[key].step(**arrays)
+        return sessions[key].step("main", device_outputs=None, **arrays)
 
     return call

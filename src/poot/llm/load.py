@@ -63,7 +63,8 @@ class LoadedModel:
         slots: dict[str, object] = {"tokens": tokens, "pos": np.int32(pos)}
         if bucket > 1:
             slots["last"] = np.int32(last)
-        return np.asarray(self.session.step(entry_name(bucket), **slots), np.float32)
+        logits = self.session.step(entry_name(bucket), device_outputs=None, **slots)
+        return np.asarray(logits, np.float32)
 
     def generate(
         self, prompt: Sequence[int], *, max_tokens: int, sampling: Sampling
