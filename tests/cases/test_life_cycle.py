@@ -111,7 +111,7 @@ def test_case_131_eight_threads_compile_at_once(target: str):
         arrays = (normal(0, 4, 8 + n), normal(1, 8 + n, 8 + n))
         graph = graph_of(block, *arrays)
         feed = feed_of(graph, arrays)
-        session = compile_on(target, graph).bind(feed)
+        session = compile_on(target, graph, fresh=True).bind(feed)
         assert_within(np.asarray(session.step()), run(graph, feed).outputs[0], "matmul")
         session.close()
 
@@ -147,7 +147,7 @@ def test_case_132_steps_and_compiles_leave_no_memory_behind(target: str):
 
     def compiles(count: int) -> None:
         for _ in range(count):
-            other = compile_on(target, graph).bind({})
+            other = compile_on(target, graph, fresh=True).bind({})
             other.step(x=x, pos=np.int32(0))
             other.close()
         gc.collect()

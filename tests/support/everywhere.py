@@ -82,10 +82,25 @@ _VALID: set[str] = set()
 
 
 def compile_on(
-    target: str, graphs: Graph | Mapping[str, Graph], *, passes: tuple[Pass, ...] = PIPELINE
+    target: str,
+    graphs: Graph | Mapping[str, Graph],
+    *,
+    passes: tuple[Pass, ...] = PIPELINE,
+    fresh: bool = False,
 ) -> Program:
-    """The graphs compiled for a target's own device, past every cache. Each kernel for Vulkan is
-    shown to spirv-val once."""
+    """The graphs compiled for a target's own device, past the disk cache. A program that was made
+    lately in this process serves again, unless `fresh`."""
+    named = {"main": graphs} if isinstance(graphs, Graph) else graphs
+    key = tuple((name, g, g.tree) for name, g in named.items())
+    return (_compiled.__wrapped__ if fresh else _compiled)(target, key, passes)
+
+
+@functools.lru_cache(maxsize=48)
+def _compiled(
+    target: str, named: tuple[tuple[str, Graph, object], ...], passes: tuple[Pass, ...]
+) -> Program:
+    """Each kernel for Vulkan is shown to spirv-val once."""
+    graphs = {name: g for name, g, _ in named}
     if target == "oracle":
         return compile_program(graphs, target="oracle", passes=passes)
     device = device_of(target)
