@@ -26,6 +26,9 @@ find_python() {
 
 has_vulkan_loader() { ldconfig -p 2>/dev/null | grep -q 'libvulkan\.so\.1'; }
 
+# The HIP runtime whose compiler the tests use; it needs no GPU.
+has_hiprtc() { ldconfig -p 2>/dev/null | grep -q 'libamdhip64\.so\.5'; }
+
 has_file() { compgen -G "$1" >/dev/null; }
 
 # Files of the Vulkan loader's search path: $1 is the folder's name, $2 the file's.
@@ -58,6 +61,8 @@ look_all() {
     look "the Vulkan validation layer" vulkan-validationlayers \
         has_vulkan_file explicit_layer.d 'VkLayer_khronos_validation.json'
     look "spirv-val" spirv-tools command -v spirv-val >/dev/null
+    look "g++" "g++ libc6-dev" command -v g++ >/dev/null
+    look "HIP's runtime compiler, libamdhip64.so.5" "libamdhip64-5 libhiprtc-builtins5" has_hiprtc
 }
 
 say_missing() {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -40,6 +41,7 @@ def test_examples_print_what_the_page_says(page):
         [sys.executable, "-"],
         input=code,
         cwd=ROOT / "src",
+        env={**os.environ, "PYTHONPATH": str(ROOT)},  # pages on tools of the tests import tests
         capture_output=True,
         text=True,
         check=False,

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import pytest
 
+from poot.codegen.hip.ops import HIP
 from poot.codegen.kir.ops import KIR_OPS
 from poot.codegen.llvm.ops import LLVM
 from poot.codegen.ptx.ops import PTX
@@ -20,6 +21,7 @@ from poot.oracle import ROWS
         pytest.param(OPS, ROWS, id="oracle"),
         pytest.param(KIR_OPS, SPIRV, id="spirv"),
         pytest.param(KIR_OPS, PTX, id="ptx"),
+        pytest.param(KIR_OPS, HIP, id="hip"),
         pytest.param(KIR_OPS, LLVM, id="llvm"),
     ],
 )
