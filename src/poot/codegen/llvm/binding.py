@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-
 # Kernels come as vectors, with their constants folded and equal values shared: stack slots have to
 # become registers, and little else is left to find. LLVM's own -O2 takes four times as long and its
 # code is no faster (SmolLM2 and products of 1024, Zen 4).
