@@ -171,3 +171,34 @@ def test_a_plain_function_of_floats_is_checked_as_well():
     graph = poot.trace(fn, (poot.weight((3, 5), "bf16"),))
     final, _ = run_pipeline(graph, profile("lavapipe"))
     check_compiled(graph, final)
+
+
+def test_rows_that_no_draw_names_once_each_are_not_checked_and_said_so(
+    caplog: pytest.LogCaptureFixture,
+):
+    """A write map computed from one row number for all: no input of the program is legal."""
+    text = """
+        state v0: f32[4] "pool" -> v4
+        slot v1: i32[] "at" range=(0, 4)
+        in v2: f32[2]
+        v3: i32[2] = broadcast(v1) shape=(2,)
+        v4: f32[4] = scatter_update(v0, v2, v3)
+        out v2
+        """
+    check_compiled(parse(text), parse(text))
+    assert "not checked" in caplog.text
+
+
+def test_rows_of_an_update_are_drawn_once_each(caplog: pytest.LogCaptureFixture):
+    text = """
+        state v0: f32[40] "pool" -> v3
+        slot v1: i32[30] "rows" range=(0, 40)
+        in v2: f32[30]
+        v3: f32[40] = scatter_update(v0, v2, v1)
+        out v2
+        """
+    check_compiled(parse(text), parse(text))
+    assert caplog.text == ""
+    other = text.replace("scatter_update(v0, v2, v1)", "neg(v0)")
+    with pytest.raises(PassError, match="state pool"):
+        check_compiled(parse(text), parse(other))
