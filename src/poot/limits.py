@@ -44,6 +44,8 @@ class DeviceLimits:
 
 
 _GIB = 1 << 30
+# HIP refuses launches of 2^32 lanes on an axis (HIP API, hipModuleLaunchKernel): groups of 1024.
+_HIP_GROUPS = ((1 << 32) - 1) // 1024
 # Mesa's llvmpipe ends every loop of a lane after so many trips in all (measured on 22.3 by
 # tests/codegen/spirv/test_control.py): results are wrong, and nothing says so.
 LLVMPIPE_TRIPS = 65535
@@ -109,7 +111,7 @@ PROFILES: dict[str, DeviceLimits] = {
             "hip",
             workgroup_nbytes=65536,
             threads=1024,
-            grid=(2147483647, 65535, 65535),
+            grid=(_HIP_GROUPS, 65535, 65535),
             compute_units=304,
             subgroup=64,
             buffer_nbytes=190 * _GIB,
@@ -125,7 +127,7 @@ PROFILES: dict[str, DeviceLimits] = {
             "hip",
             workgroup_nbytes=65536,
             threads=1024,
-            grid=(2147483647, 65535, 65535),
+            grid=(_HIP_GROUPS, 65535, 65535),
             compute_units=96,
             subgroup=32,
             buffer_nbytes=24 * _GIB,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import os
 import platform
 import re
 import shutil
@@ -61,10 +62,11 @@ def build(source: str, *options: str, flags: Sequence[str] = FLAGS) -> Path:
     if made is None:
         made = _compile(source, options, flags)
         cache.put(key, made)
-    part = out.with_suffix(".part")
-    part.write_bytes(made)
-    part.chmod(0o755)
-    part.rename(out)
+    handle, name = tempfile.mkstemp(dir=_folder())  # several threads may make one file
+    with os.fdopen(handle, "wb") as f:
+        f.write(made)
+    os.chmod(name, 0o755)
+    os.replace(name, out)
     return out
 
 
