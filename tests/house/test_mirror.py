@@ -14,7 +14,6 @@ UNTESTED = frozenset(
     {
         "src/poot/codegen/emitters.py",
         "src/poot/codegen/stored.py",
-        "src/poot/planner/request.py",
     }
 )
 

@@ -10,11 +10,14 @@ import pytest
 
 import poot
 from poot import ops
-from poot.errors import RangeError, ValidationError
+from poot.errors import DonationError, RangeError, ValidationError
 from poot.ir.dtypes import DTYPES
 from poot.ir.graph import Graph
+from poot.passes.pipeline import PIPELINE, Pass
 from poot.session import Session
 from tests.support.everywhere import DEVICES, compile_on, on
+from tests.support.stateful import slots_of as stateful_slots
+from tests.support.stateful import stateful
 
 EVERYWHERE = on("oracle", *DEVICES)
 ROWS, CAP, WIDTH = 3, 8, 4
@@ -372,3 +375,50 @@ def test_a_guard_on_what_the_launch_of_a_write_makes_undoes_that_write(target, d
     session.step(x=np.full((2, WIDTH), 0.5).astype(kind), at=3)
     np.testing.assert_array_equal(session.state["kv"][3:5].astype(np.float32), 0.5)
     session.close()
+
+
+def _outcome(session: Session, slots: dict[str, np.ndarray]) -> tuple[object, ...]:
+    """What a step gave, or what it raised, and every State after it."""
+    try:
+        given = [x.tolist() for x in session.step(**slots)]
+    except ValidationError as e:
+        return e.index, e.loc, bytes_of(session)
+    return given, bytes_of(session)
+
+
+def _agree(target: str, seed: int, passes: tuple[Pass, ...]) -> bool:
+    """Compares four steps; False where rows would go into a copy of a State, which is refused."""
+    graph = stateful(seed)
+    try:
+        wants = session_of("oracle", graph)
+        session = compile_on(target, graph, passes=passes).bind()
+    except DonationError:
+        return False
+    for n in range(4):
+        slots = stateful_slots(1000 * seed + n)
+        before = bytes_of(session)
+        want, got = _outcome(wants, slots), _outcome(session, slots)
+        assert len(want) == len(got), (seed, n)
+        if len(got) == 3:
+            assert got[2] == before, (seed, n)
+        assert want[-1] == got[-1], (seed, n)
+        assert len(got) == 3 or want == got, (seed, n)
+    session.close()
+    return True
+
+
+@on("simulator", "cpu", "vulkan", "wgpu")
+def test_random_programs_over_states_fail_and_hold_as_the_oracle_does(target):
+    assert sum(_agree(target, seed, PIPELINE) for seed in range(8)) >= 4
+
+
+@on("simulator")
+def test_so_do_their_primitives(target):
+    assert sum(_agree(target, seed, ()) for seed in range(4)) >= 2
+
+
+@pytest.mark.fuzz
+@on("simulator", "cpu")
+def test_many_random_programs_over_states_fail_and_hold_as_the_oracle_does(target):
+    for seed in range(8, 150):
+        _agree(target, seed, PIPELINE if seed % 2 else ())

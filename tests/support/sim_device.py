@@ -78,7 +78,7 @@ class SimExecutable:
 
 
 class SimDevice:
-    """`backends.base.Device` over numpy. Its arena starts as poison, not as zeros, so that a read
+    """`backends.base.Device` over numpy. Its arena and results start as poison, not as zeros, so that a read
     of what nothing wrote shows; every kernel is verified when it is loaded."""
 
     def __init__(self, limits: DeviceLimits | None = None) -> None:
@@ -100,7 +100,7 @@ class SimDevice:
                 f"{label} asks {nbytes} bytes: {self._limits.name} has {self._limits.memory_nbytes}"
             )
         data = np.zeros(padded(nbytes), np.uint8)
-        if label == "arena":
+        if label in ("arena", "results"):
             data.view(np.uint16)[:] = POISON
         self.allocated += nbytes
         return SimBuffer(data, label, asked=nbytes)
