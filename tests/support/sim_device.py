@@ -78,7 +78,8 @@ class SimExecutable:
 
 
 class SimDevice:
-    """`backends.base.Device` over numpy. Its arena and results start as poison, not as zeros, so that a read
+    """`backends.base.Device` over numpy. Its arena and results start as poison, not as zeros, so
+    that a read
     of what nothing wrote shows; every kernel is verified when it is loaded."""
 
     def __init__(self, limits: DeviceLimits | None = None) -> None:
