@@ -7,7 +7,7 @@ import pytest
 
 import poot
 from poot.api import resolve_target
-from poot.errors import BackendUnavailable, MemoryBudget, PlanError
+from poot.errors import BackendUnavailable, BindError, MemoryBudget, PlanError
 from poot.limits import profile
 from tests.support.steps import WEIGHTS, X, append_graph
 
@@ -73,3 +73,14 @@ def test_progress_and_seconds_tell_of_each_stage():
     )
     assert set(seen) == {"passes", "kernels"}
     assert set(program.seconds) == {"passes", "plan", "kernels"}
+
+
+@pytest.mark.parametrize("graphs", [None, 5, lambda: 1, {1: append_graph()}, {"main": 3}])
+def test_what_is_no_graph_is_refused_with_the_remedy(graphs):
+    with pytest.raises(BindError, match=r"by poot\.trace"):
+        poot.compile(graphs, "oracle")
+
+
+def test_a_target_that_is_none_of_its_kinds_is_refused():
+    with pytest.raises(BackendUnavailable, match="got 5"):
+        poot.compile(append_graph(), 5)

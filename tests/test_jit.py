@@ -28,3 +28,10 @@ def test_nested_arguments_are_slots_by_dotted_name():
 def test_an_array_of_a_dtype_that_poot_lacks_is_refused():
     with pytest.raises(TraceError, match="complex64; cast it"):
         poot.jit(target="oracle")(lambda x: x)(np.zeros(2, np.complex64))
+
+
+def test_arguments_that_take_anything_are_refused_when_it_is_made():
+    with pytest.raises(TraceError, match="takes any"):
+        poot.jit(lambda **a: a["p"])
+    with pytest.raises(TraceError, match="other than device_outputs"):
+        poot.jit(lambda device_outputs: device_outputs)

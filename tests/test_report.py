@@ -60,3 +60,13 @@ def test_an_unknown_stage_is_refused_with_the_list():
         compile_on("simulator", append_graph()).text("nothing")
     with pytest.raises(BindError, match="no entry point 'side'; entry points: main"):
         compile_on("simulator", append_graph()).text("plan", "side")
+
+
+def test_every_stage_of_a_compile_is_dumped_where_the_knob_says(tmp_path, monkeypatch):
+    monkeypatch.setenv("POOT_DUMP", str(tmp_path))
+    program = poot.compile(append_graph(), "webgpu-baseline", cache=False)
+    names = {p.name for p in tmp_path.rglob("*.txt")}
+    assert {"main.00-trace.txt", "kernel0.txt", "explain.txt"} <= names
+    assert any(name.endswith("-attention.txt") for name in names)
+    (trace,) = tmp_path.rglob("main.00-trace.txt")
+    assert trace.read_text().startswith(program.text("trace").splitlines()[0])

@@ -289,3 +289,20 @@ def test_thirty_two_layers_trace_in_a_fifth_of_a_second():
     verify(graph)
     assert len(graph.states) == 64
     assert min(took) < 0.2
+
+
+@pytest.mark.parametrize("shape", [(1.5,), 3, "ab", None])
+def test_a_shape_that_is_no_tuple_of_whole_numbers_is_refused(shape):
+    with pytest.raises(TraceError, match="whole extents"):
+        poot.slot(shape, "f32")
+
+
+@pytest.mark.parametrize("limits", [(1,), "ab", (0, 1.5)])
+def test_a_range_that_is_no_pair_of_whole_numbers_is_refused(limits):
+    with pytest.raises(TraceError, match="whole numbers"):
+        poot.slot((), "i32", range=limits)
+
+
+def test_an_argument_may_not_have_the_name_of_a_keyword_of_step():
+    with pytest.raises(TraceError, match="a name other than device_outputs"):
+        poot.trace(lambda device_outputs: device_outputs, (poot.slot((2,), "f32"),))

@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import cast
 
 from poot.backends.base import Device
 from poot.backends.registry import auto_target, open_device
@@ -17,7 +18,7 @@ from poot.codegen.emitters import emit
 from poot.codegen.gen.lower import lower
 from poot.codegen.gen.lowered import Lowered
 from poot.codegen.stored import decode, encode
-from poot.errors import BackendUnavailable, FormatError
+from poot.errors import BackendUnavailable, BindError, FormatError
 from poot.ir.graph import Graph
 from poot.knobs import knobs
 from poot.limits import PROFILES, DeviceLimits
@@ -39,7 +40,7 @@ from poot.planner.request import Request
 from poot.planner.schedules import choose
 from poot.planner.steps import choose_nothing
 from poot.program import Compiled, CompiledEntry
-from poot.report import explain, stage_text
+from poot.report import dump, explain, stage_text
 from poot.runner import DeviceRunner, upload_shared
 from poot.session import Session
 
@@ -66,6 +67,10 @@ def resolve_target(target: str | DeviceLimits | Device) -> Target:
     if isinstance(target, DeviceLimits):
         return Target(target.name, target, None)
     if not isinstance(target, str):
+        if not isinstance(getattr(target, "limits", None), DeviceLimits):
+            raise BackendUnavailable(
+                f"a target is a device's name, a profile's, limits or a device: got {target!r}"
+            )
         return Target(target.limits.name, target.limits, target)
     if target in PROFILES:
         return Target(target, PROFILES[target], None)
@@ -178,6 +183,26 @@ def _feeds(graphs: Mapping[str, Graph], limits: DeviceLimits) -> dict[str, Graph
     return feeds
 
 
+def _named(graphs: object) -> dict[str, Graph]:
+    """Entry points by name. Raises BindError on what is no graph, and on a name that is no text."""
+    if isinstance(graphs, Graph):
+        return {"main": graphs}
+    named: dict[str, Graph] = {}
+    pairs: list[tuple[object, object]] = []
+    if isinstance(graphs, Mapping):
+        pairs = list(cast("Mapping[object, object]", graphs).items())  # what it holds is seen below
+    for name, graph in pairs:
+        if isinstance(name, str) and isinstance(graph, Graph):
+            named[name] = graph
+    if not isinstance(graphs, Mapping) or len(named) != len(pairs):
+        kind = type(cast("object", graphs)).__name__  # any mapping's class has a name
+        raise BindError(
+            f"compile needs a Graph, or Graphs by name: got {kind}; "
+            "make one of a function by poot.trace"
+        )
+    return named
+
+
 def compile(
     graphs: Graph | Mapping[str, Graph],
     target: str | DeviceLimits | Device = "auto",
@@ -194,7 +219,7 @@ def compile(
     the oracle compares each entry point with its source: PassError names the worst element. Raises
     PlanError where entry points disagree, a CapabilityError with its numbers where the device
     can't, BackendUnavailable where it isn't there."""
-    named = {"main": graphs} if isinstance(graphs, Graph) else dict(graphs)
+    named = _named(graphs)
     where = resolve_target(target)
     seconds: dict[str, float] = {}
     clock = time.perf_counter()
@@ -230,4 +255,8 @@ def compile(
     seconds["kernels"] = time.perf_counter() - clock
     by_name = {e.name: e for e in plan.entries}
     entries = {n: CompiledEntry(g, finals[n], reports[n], by_name[n]) for n, g in named.items()}
-    return Program(entries, plan, lowered, keys, codes, where.device, where.name, seconds)
+    made = Program(entries, plan, lowered, keys, codes, where.device, where.name, seconds)
+    folder = knobs().dump
+    if folder is not None:
+        dump(made, folder)
+    return made

@@ -17,7 +17,7 @@ from poot.errors import TraceError
 from poot.ir.dtypes import dtype_of
 from poot.ir.tree import flatten, unflatten
 from poot.session import Session
-from poot.trace import Spec, slot, trace
+from poot.trace import RESERVED, Spec, slot, trace
 
 Function = Callable[..., object]
 
@@ -59,6 +59,13 @@ def jit_for(fn: Function, target: str) -> Function:
     """`jit` for one function and target."""
     sessions: dict[object, Session] = {}
     signature = inspect.signature(fn)
+    for name, p in signature.parameters.items():
+        if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD):
+            raise TraceError(
+                f"jit needs named arguments: {p} of {fn.__name__} takes any; list them"
+            )
+        if name == RESERVED:
+            raise TraceError(f"jit needs argument names other than {RESERVED}; rename it")
 
     @functools.wraps(fn)
     def call(*args: object, **kwargs: object) -> object:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 import keyword
+import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import cast
@@ -24,6 +25,7 @@ from poot.ops.array import Array
 from poot.ops.record import Recorder, device_bytes, here, recording, refuse
 from poot.slots import check_slot_type
 
+RESERVED = "device_outputs"  # what `Session.step` takes beside the slots
 _REMEDY = "Specs are made by poot.weight, poot.state, poot.slot and poot.const"
 
 
@@ -38,10 +40,18 @@ class Spec:
 def _type(what: str, shape: tuple[int, ...], dtype: str) -> TensorType:
     if dtype not in DTYPES:
         refuse(what, f"a dtype among {', '.join(DTYPES)}", error=TraceError, dtype=dtype)
-    extents = tuple(int(n) for n in shape)
+    extents = _whole(what, shape, "a tuple of whole extents", "shape")
     if any(n < 0 for n in extents):
         refuse(what, "extents of 0 or more", error=TraceError, shape=shape)
     return TensorType(dtype, extents)
+
+
+def _whole(what: str, numbers: tuple[int, ...], rule: str, name: str) -> tuple[int, ...]:
+    """The numbers as ints. A fraction, a text or a lone number is refused, never cut."""
+    try:
+        return tuple(operator.index(n) for n in numbers)
+    except TypeError:
+        refuse(what, rule, error=TraceError, **{name: repr(numbers)})
 
 
 def weight(shape: tuple[int, ...], dtype: str = "f32") -> Spec:
@@ -71,7 +81,10 @@ def slot(
     if range is None:
         _check_slot(Slot(kind), type_)
         return Spec(type_, Slot(kind))
-    lo, hi = (int(n) for n in range)
+    limits = _whole("slot", range, "a range (lo, hi) of whole numbers", "range")
+    if len(limits) != 2:
+        refuse("slot", "a range (lo, hi) of whole numbers", error=TraceError, range=repr(range))
+    lo, hi = limits
     declared = Slot(kind, (lo, hi))
     _check_slot(declared, type_)
     least, most = bounds(type_)
@@ -147,6 +160,9 @@ def _inputs(recorder: Recorder, name: str, spec: object) -> tuple[object, list[t
     for path, leaf in leaves:
         if not isinstance(leaf, Spec):
             refuse("trace", "a spec for each leaf", _REMEDY, TraceError, name=path, got=repr(leaf))
+        if path == RESERVED:
+            remedy = "It is a keyword of step; give the argument another name"
+            refuse("trace", f"a name other than {RESERVED}", remedy, TraceError, name=path)
         var = recorder.builder.input(leaf.type, path, leaf.storage)
         arrays.append(Array(recorder, var, input_interval(recorder.builder.inputs[-1])))
         if isinstance(leaf.storage, State):

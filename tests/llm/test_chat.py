@@ -90,3 +90,19 @@ def test_a_template_that_fails_or_runs_wild_is_the_files_error_at_once(source: s
 def test_malformed_messages_are_named(messages: list[dict[str, str]], words: str):
     with pytest.raises(RequestError, match=words):
         template("{{ messages }}").render(messages)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "{{ '%1000000000s' % 'a' }}",
+        "{{ 'a'.ljust(30000000000) }}",
+        "{{ 'a'.zfill(30000000000) }}",
+        "{{ 'x'|center(2000000000) }}",
+        "{{ '{:>3000000000}'.format('a') }}",
+        "{{ lipsum(n=1000000)|length }}",
+    ],
+)
+def test_a_text_padded_to_any_length_is_refused_at_once(source: str):
+    with pytest.raises(FormatError):
+        ChatTemplate(source, "hostile.gguf").render([{"role": "user", "content": "x"}])

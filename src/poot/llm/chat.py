@@ -22,7 +22,18 @@ MAX_TURNS = 1 << 18  # iterations of all `range` loops together
 ROLES = ("system", "user", "assistant", "tool")
 
 # What running a stranger's expressions can raise, besides the library's own errors.
-_SLIPS = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+_SLIPS = (
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    MemoryError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)
+# Methods and filters that make a text of any length from a number, and a global that makes many.
+_PADDING = frozenset({"ljust", "rjust", "center", "zfill", "expandtabs", "format", "format_map"})
+_PADDING_FILTERS = ("center", "indent", "format", "wordwrap")
 
 
 class _Refused(Exception):
@@ -32,16 +43,23 @@ class _Refused(Exception):
 class _Sandbox(ImmutableSandboxedEnvironment):
     """jinja2's sandbox without powers, and with a bound on repeated sequences."""
 
-    intercepted_binops = frozenset({"*", "**"})
+    intercepted_binops = frozenset({"*", "**", "%"})
 
     def call_binop(self, context: Context, operator: str, left: object, right: object) -> object:
         """Powers are refused: a short one takes hours. So is a sequence past MAX_TEXT."""
         if operator == "**":
             raise ValueError("powers are not done here")
+        if operator == "%" and isinstance(left, str):
+            raise ValueError("texts are not formatted here: a width may be of any length")
         for one, other in ((left, right), (right, left)):
             if isinstance(one, Sized) and isinstance(other, int) and len(one) * other > MAX_TEXT:
                 raise ValueError(f"a sequence of {len(one)} repeated {other} times")
         return super().call_binop(context, operator, left, right)
+
+    def is_safe_attribute(self, obj: object, attr: str, value: object) -> bool:
+        """What pads or formats a text is out of reach: its width may be of any length."""
+        is_padding = isinstance(obj, str) and attr in _PADDING
+        return not is_padding and super().is_safe_attribute(obj, attr, value)
 
 
 class _Turns:
@@ -87,6 +105,9 @@ class ChatTemplate:
             trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
         )
         sandbox.filters["tojson"] = _tojson
+        for name in _PADDING_FILTERS:
+            del sandbox.filters[name]
+        del sandbox.globals["lipsum"]
         pieces: list[str] = []
         length = 0
         try:
