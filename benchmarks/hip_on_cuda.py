@@ -32,8 +32,8 @@ from poot.errors import PootError
 from poot.ir.text import parse
 from poot.limits import profile
 from tests.suites.test_attention_forms import check as check_form
-from tests.suites.test_hip_requests import given
 from tests.suites.test_primitives import FAMILIES, family, wrong
+from tests.suites.test_requests import given
 from tests.support import everywhere
 from tests.support.attention_forms import ALONE, DECODES, MIXED, form_text
 from tests.support.hip.launcher_checks import (
