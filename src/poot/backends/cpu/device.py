@@ -22,7 +22,7 @@ from poot.errors import BackendError, LaunchError, OutOfDeviceMemory
 from poot.limits import DeviceLimits
 
 # A launch's groups are handed out in about this many parts a thread, so that none waits long.
-_PARTS = 8
+_PARTS = 32
 
 
 class HostBuffer:
