@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable
+from collections.abc import Container, Generator, Iterable
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -22,6 +22,20 @@ from poot.planner.request import Request
 def used_vars(body: Graph) -> set[int]:
     """Ids of values that some eqn or output reads."""
     return {v.id for e in body.eqns for v in e.ins} | {v.id for v in body.outputs}
+
+
+def needed_by(body: Graph, targets: Iterable[Var], stop: Container[int] = ()) -> set[int]:
+    """Ids of the targets and of every value that they are made of, not looking through `stop`."""
+    makers = {v.id: e for e in body.eqns for v in e.outs}
+    seen: set[int] = set()
+    stack = list(targets)
+    while stack:
+        v = stack.pop()
+        if v.id in seen or v.id in stop:
+            continue
+        seen.add(v.id)
+        stack.extend(makers[v.id].ins if v.id in makers else ())
+    return seen
 
 
 def maker_of(body: Graph, var: Var) -> Eqn | None:

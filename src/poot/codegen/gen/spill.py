@@ -9,7 +9,7 @@ second packs and places it.
 from __future__ import annotations
 
 from poot.codegen.gen.elementwise import store_items
-from poot.codegen.gen.job import open_job
+from poot.codegen.gen.job import maker_of, needed_by, open_job
 from poot.codegen.gen.lowered import KernelCall
 from poot.codegen.gen.sinks import open_sinks, source_of
 from poot.ir.graph import TensorType
@@ -36,18 +36,8 @@ def lower_spilled(request: Request, limits: DeviceLimits) -> tuple[KernelCall, .
 
 
 def _needed(request: Request, n: int) -> set[int]:
-    """Ids of the inputs that place output n: an update's start or rows, and what makes them."""
-    body = request.body
-    if n not in dict(request.updates):
+    """Ids of the values that place output n: an update's start or rows, and what makes them."""
+    update = maker_of(request.body, request.body.outputs[n])
+    if n not in dict(request.updates) or update is None:
         return set()
-    makers = {v.id: e for e in body.eqns for v in e.outs}
-    needed: set[int] = set()
-    stack = [makers[body.outputs[n].id].ins[2]]
-    while stack:
-        v = stack.pop()
-        if v.id in needed:
-            continue
-        needed.add(v.id)
-        if v.id in makers:
-            stack.extend(makers[v.id].ins)
-    return needed
+    return needed_by(request.body, update.ins[2:3])

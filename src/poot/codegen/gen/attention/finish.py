@@ -8,7 +8,7 @@ from poot.codegen.gen.attention.rows import Where
 from poot.codegen.gen.attention.softmax import NEG_INF, step
 from poot.codegen.gen.epilogue import forward
 from poot.codegen.gen.index import Index
-from poot.codegen.gen.job import Job
+from poot.codegen.gen.job import Job, needed_by
 from poot.codegen.gen.math import is_neg_inf, log, nan
 from poot.codegen.gen.sinks import Sink
 from poot.codegen.kir.build import Val
@@ -69,13 +69,4 @@ def _is_of_lse(job: Job, parts: Parts, sink: Sink) -> bool:
     """Whether an output is made of the log-sum-exp, not of the weighted values."""
     if parts.lse is None:
         return False
-    makers = {v.id: e for e in job.request.body.eqns for v in e.outs}
-    stack, seen = [sink.source], set[int]()
-    while stack:
-        v = stack.pop()
-        if v.id == parts.out.id:
-            return False
-        if v.id not in seen and v.id in makers and makers[v.id].op != "attention":
-            stack.extend(makers[v.id].ins)
-        seen.add(v.id)
-    return True
+    return parts.out.id not in needed_by(job.request.body, [sink.source])

@@ -19,12 +19,12 @@ from poot.codegen.gen.attention.parts import Parts, attention_eqn, parts_of
 from poot.codegen.gen.attention.rows import declare_state, lane_pass, open_row
 from poot.codegen.gen.grid import each_group
 from poot.codegen.gen.index import Index
-from poot.codegen.gen.job import Job, open_job
+from poot.codegen.gen.job import Job, needed_by, open_job
 from poot.codegen.gen.lowered import KernelCall, Lowered
 from poot.codegen.gen.sinks import open_sinks
 from poot.codegen.gen.spill import lower_spilled
 from poot.codegen.kir.build import Val
-from poot.ir.graph import TensorType, Var
+from poot.ir.graph import TensorType
 from poot.limits import DeviceLimits
 from poot.planner.request import Request
 
@@ -42,20 +42,6 @@ def state_type(request: Request) -> tuple[int, TensorType]:
     return last, TensorType(request.scratch[last].dtype, (request.scratch[last].elems,))
 
 
-def _needed_by(request: Request, targets: list[Var], stop: set[int]) -> set[int]:
-    """Ids of the inputs that the targets need, not looking through `stop`."""
-    makers = {v.id: e for e in request.body.eqns for v in e.outs}
-    seen: set[int] = set()
-    stack = list(targets)
-    while stack:
-        v = stack.pop()
-        if v.id in seen or v.id in stop:
-            continue
-        seen.add(v.id)
-        stack.extend(makers[v.id].ins if v.id in makers else ())
-    return {i.var.id for i in request.body.inputs if i.var.id in seen}
-
-
 def _chunk(job: Job, keys: tuple[Val, Val], split: Index, splits: int) -> tuple[Val, Val]:
     """The split's part of first .. end - 1: equal chunks, the last ones shorter or empty."""
     k = job.k
@@ -69,7 +55,7 @@ def _chunk(job: Job, keys: tuple[Val, Val], split: Index, splits: int) -> tuple[
 def _partials(request: Request, limits: DeviceLimits, parts: Parts) -> KernelCall:
     lanes, splits = request.schedule.get("lanes"), request.schedule.get("splits")
     job = open_job(request, limits, "attention_partials", lanes)
-    job.bind_inputs(vector=4, only=_needed_by(request, [*parts.eqn.ins], set()))
+    job.bind_inputs(vector=4, only=needed_by(request.body, parts.eqn.ins))
     number, type = state_type(request)
     memory = job.memory("states", type, "w", ("scratch", number))
     declare_state(job, parts, lanes)
@@ -96,7 +82,7 @@ def combine(request: Request, limits: DeviceLimits, parts: Parts) -> KernelCall:
     job = open_job(request, limits, "attention_combine", lanes)
     stop = {v.id for v in parts.eqn.outs}
     sink = [parts.at["sink"]] if "sink" in parts.at else []
-    needed = _needed_by(request, [*request.body.outputs, *sink], stop)
+    needed = needed_by(request.body, [*request.body.outputs, *sink], stop)
     job.bind_inputs(skip=(i for _, i in request.updates), only=needed)
     number, type = state_type(request)
     memory = job.memory("states", type, "r", ("scratch", number))
