@@ -27,6 +27,7 @@ from poot.staged_slots import StagedSlots
 
 Failure = ValidationError | RangeError
 Parts = Sequence[tuple[int, np.ndarray]]
+REST = "rest"  # the space whose bytes are 0xff between launches
 CLOSED = "this session is closed; bind the program again"
 
 
@@ -84,7 +85,7 @@ class Runner(Protocol):
 
 
 def _is_session_owned(space: str) -> bool:
-    return space.split(".")[0] in ("arena", "results", "states", "slots")
+    return space.split(".")[0] in ("arena", "results", "states", "slots", REST)
 
 
 class DeviceRunner:
@@ -106,6 +107,9 @@ class DeviceRunner:
         for space, nbytes in program.plan.spaces:
             if _is_session_owned(space):
                 self._own[space] = device.allocate(nbytes, space)
+                if space == REST:
+                    words = np.full(-(-nbytes // 4), 0xFFFFFFFF, np.uint32)
+                    device.copy_in(self._own[space], 0, words)
         self._staged = {
             space: StagedSlots(buffer.nbytes)
             for space, buffer in self._own.items()
@@ -178,8 +182,11 @@ class DeviceRunner:
                 strict=True,
             ):
                 places = [groups[kind][n] for kind, n in call.args]
-                refs = tuple(BufferRef(p.space, p.offset, max(p.nbytes, 4)) for p in places)
-                launches.append(Launch(index[key], call.grid, refs, call.imms))
+                refs = tuple(map(_ref, places))
+                maps = tuple((_ref(groups[kind][n]), view) for (kind, n), view in call.maps)
+                launches.append(
+                    Launch(index[key], call.grid, refs, call.imms, call.attributes, maps)
+                )
         return launches
 
     def _executable(self, plan: EntryPlan) -> Executable | None:
@@ -288,6 +295,10 @@ class DeviceRunner:
         self._own.clear()
         self._ready.clear()
         self._open = False
+
+
+def _ref(p: Place) -> BufferRef:
+    return BufferRef(p.space, p.offset, max(p.nbytes, 4))
 
 
 def _in_block(block: np.ndarray, p: Place, type: TensorType) -> np.ndarray:
