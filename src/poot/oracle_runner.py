@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 
 import numpy as np
 
@@ -58,6 +59,9 @@ class OracleRunner:
         if not self._open:
             raise BindError(CLOSED)
 
+    def together(self) -> AbstractContextManager[object]:
+        return nullcontext()
+
     def prepare(self, entry: str, fed: bool) -> None:
         """Folds the entry point's weights, once."""
         self._need_open()
@@ -74,6 +78,10 @@ class OracleRunner:
         for first, values in parts:
             made.reshape(-1)[first : first + values.size] = values.reshape(-1)
         self._slots[entry, name] = made
+
+    def write_whole(self, entry: str, name: str, raw: bytes) -> None:
+        type = self._slot(entry, name).var.type
+        self._slots[entry, name] = np.frombuffer(raw, DTYPES[type.dtype].numpy).reshape(type.shape)
 
     def feed_slot(self, entry: str, name: str, source: Stored) -> None:
         self._slots[entry, name] = source.read()

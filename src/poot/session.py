@@ -21,7 +21,38 @@ from poot.ir.tree import Tree, unflatten
 from poot.profile import Profile
 from poot.program import Compiled
 from poot.runner import Failure, Runner
-from poot.slots import WRITE_MAP, ForwardSlotMap, check_slot
+from poot.slots import WRITE_MAP
+from poot.step_slots import HeldSlots, SlotCheck
+
+
+class Exclusive:
+    """Entered by one thread at a time, again inside too. Raises SessionBusy in a second one."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+
+    def __enter__(self) -> None:
+        if not self._lock.acquire(blocking=False):
+            raise SessionBusy(
+                "this session is in use by another thread; give each thread its own by "
+                "session.fork()"
+            )
+
+    def __exit__(self, *error: object) -> None:
+        self._lock.release()
+
+
+class Writing:
+    """Where anything but a guard stops the body, the States that the graph writes are unknown."""
+
+    def __init__(self, session: Session, graph: Graph) -> None:
+        self._session, self._graph = session, graph
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if error is not None:
+            self._session.states_stopped(self._graph)
 
 
 class States(MutableMapping[str, np.ndarray]):
@@ -109,12 +140,12 @@ class Session:
         self.runner = runner
         self._graphs = graphs
         self._device_outputs = device_outputs
-        self._slot_inputs = {
-            entry: {i.name: i for i in g.inputs if isinstance(i.storage, Slot)}
+        self._slot_checks = {
+            entry: {i.name: SlotCheck(i) for i in g.inputs if isinstance(i.storage, Slot)}
             for entry, g in graphs.items()
         }
-        self._lock = threading.RLock()
-        self._bound: dict[tuple[str, str], Bound] = {}
+        self._exclusive = Exclusive()
+        self._held = HeldSlots()
         self._number = 0
         self._pending: tuple[str, tuple[str, ...]] | None = None
         self._failed: Failure | None = None
@@ -125,18 +156,9 @@ class Session:
         self.state = States(self)
         self.slots = Slots(self)
 
-    @contextmanager
-    def exclusive(self) -> Generator[None]:
-        """One thread at a time. Raises SessionBusy in a second one."""
-        if not self._lock.acquire(blocking=False):
-            raise SessionBusy(
-                "this session is in use by another thread; give each thread its own by "
-                "session.fork()"
-            )
-        try:
-            yield
-        finally:
-            self._lock.release()
+    def exclusive(self) -> Exclusive:
+        """One thread at a time. Entering it raises SessionBusy in a second one."""
+        return self._exclusive
 
     def _graph(self, entry: str) -> Graph:
         if entry not in self._graphs:
@@ -151,14 +173,14 @@ class Session:
     def slot_inputs(self) -> dict[tuple[str, str], Input]:
         """Every slot by (entry point, name)."""
         return {
-            (entry, name): i
-            for entry, inputs in self._slot_inputs.items()
-            for name, i in inputs.items()
+            (entry, name): check.input
+            for entry, checks in self._slot_checks.items()
+            for name, check in checks.items()
         }
 
     def bound_slot(self, entry: str, name: str) -> Bound | None:
         """What the slot holds, for `session.slots`."""
-        return self._bound.get((entry, name))
+        return self._held.get((entry, name), self._slot_checks[entry][name])
 
     def bind_slot(self, entry: str, name: str, value: object) -> None:
         """Binds a whole slot between steps, checked as at a step. A device array is bound at a step
@@ -166,37 +188,41 @@ class Session:
         if isinstance(value, DeviceArray):
             raise BindError(f"slot {name!r} takes a device array at a step, which checks it there")
         with self.exclusive():
-            self._send(entry, {name: _checked(self._slot_inputs[entry][name], value)})
+            self._send(entry, {name: self._slot_checks[entry][name](value)})
 
     def change_slot(
         self, entry: str, name: str, host: np.ndarray | None, parts: list[tuple[int, np.ndarray]]
     ) -> None:
         """Writes runs of a slot's elements; `host` is the whole slot after it, where known."""
         self.runner.write_slot(entry, name, parts)
-        self._bound[entry, name] = Bound(host)
+        self._held.put((entry, name), host)
 
     def _check_slots(
-        self, entry: str, graph: Graph, slots: Mapping[str, object]
+        self, entry: str, slots: Mapping[str, object]
     ) -> dict[str, np.ndarray | DeviceArray]:
         """Every slot checked, before anything is written. Raises BindError or RangeError."""
-        inputs = self._slot_inputs[entry]
-        unknown = sorted(set(slots) - set(inputs))
-        if unknown:
-            known = ", ".join(sorted(inputs)) or "none"
-            raise BindError(
-                f"entry point {entry!r} has no slot {', '.join(unknown)}; slots: {known}"
-            )
+        checks = self._slot_checks[entry]
         given: dict[str, np.ndarray | DeviceArray] = {}
         for name, v in slots.items():
-            i = inputs[name]
+            check = checks.get(name)
+            if check is None:
+                raise self._unknown_slots(entry, slots)
             if isinstance(v, DeviceArray):
-                given[name] = self._check_device_array(i, v)
+                given[name] = self._check_device_array(check.input, v)
             else:
-                given[name] = _checked(i, v)
-        missing = sorted(n for n in inputs if n not in given and (entry, n) not in self._bound)
-        if missing:
-            raise BindError(f"entry point {entry!r} needs the slots {', '.join(missing)}")
+                given[name] = check(v)
+        if len(given) < len(checks):
+            held = self._held
+            missing = sorted(n for n in checks if n not in given and (entry, n) not in held)
+            if missing:
+                raise BindError(f"entry point {entry!r} needs the slots {', '.join(missing)}")
         return given
+
+    def _unknown_slots(self, entry: str, slots: Mapping[str, object]) -> BindError:
+        checks = self._slot_checks[entry]
+        unknown = ", ".join(sorted(set(slots) - set(checks)))
+        known = ", ".join(sorted(checks)) or "none"
+        return BindError(f"entry point {entry!r} has no slot {unknown}; slots: {known}")
 
     def _check_device_array(self, i: Input, given: DeviceArray) -> DeviceArray:
         """What the host can tell of a device array. Its words are checked by the device."""
@@ -223,30 +249,29 @@ class Session:
     def _send(self, entry: str, given: Mapping[str, np.ndarray | DeviceArray]) -> None:
         """Binds what was given, where it differs from what is bound."""
         for name, value in given.items():
-            held = self._bound.get((entry, name))
+            key = entry, name
             if isinstance(value, DeviceArray):
-                self._bound.pop((entry, name), None)
+                self._held.drop(key)
                 with value.held():
                     self.runner.feed_slot(entry, name, value.stored())
-                self._bound[entry, name] = Bound(None)
-            elif held is None or held.host is None or held.host.tobytes() != value.tobytes():
-                self.runner.write_slot(entry, name, [(0, value.reshape(-1))])
-                self._bound[entry, name] = Bound(value.copy())
+                self._held.put(key, None)
+                continue
+            changed = self._held.take(key, value)
+            if changed is not None:
+                self.runner.write_whole(entry, name, changed)
 
     # Steps
 
-    def _begin(self, entry: str, graph: Graph, slots: Mapping[str, object]) -> tuple[str, ...]:
+    def _begin(self, entry: str, slots: Mapping[str, object]) -> tuple[str, ...]:
         """All that comes before the first launch. The names of the slots that the device has to
         check. What raises here has changed no State."""
         self._settle()
         self._need_known()
-        given = self._check_slots(entry, graph, slots)
-        inputs = self._slot_inputs[entry]
-        fed = tuple(
-            name
-            for name, value in given.items()
-            if isinstance(value, DeviceArray) and can_be_fed(inputs[name])
-        )
+        given = self._check_slots(entry, slots)
+        fed: tuple[str, ...] = ()
+        for name, value in given.items():
+            if isinstance(value, DeviceArray) and can_be_fed(self._slot_checks[entry][name].input):
+                fed = (*fed, name)
         self.runner.prepare(entry, bool(fed))
         self._send(entry, given)
         try:
@@ -261,18 +286,12 @@ class Session:
     def _unbind(self, entry: str, fed: Sequence[str]) -> None:
         """Slots that the device has clamped, or may have, hold nothing."""
         for name in fed:
-            self._bound.pop((entry, name), None)
+            self._held.drop((entry, name))
 
-    @contextmanager
-    def _writing(self, graph: Graph) -> Generator[None]:
-        """Where anything but a guard stops the body, the States that the graph writes are
-        unknown."""
-        try:
-            yield
-        except BaseException:
-            names = {i.var.id: i.name for i in graph.inputs}
-            self._unknown |= {names[a.id] for a, b in graph.states if a.id != b.id}
-            raise
+    def states_stopped(self, graph: Graph) -> None:
+        """A step stopped part-way: what the States that the graph writes hold is unknown."""
+        names = {i.var.id: i.name for i in graph.inputs}
+        self._unknown |= {names[a.id] for a, b in graph.states if a.id != b.id}
 
     def _need_known(self) -> None:
         if self._unknown:
@@ -330,14 +349,15 @@ class Session:
         raised at the first of: reading an output, the next step, `wait`."""
         graph = self._graph(entry)
         with self.exclusive():
-            fed = self._begin(entry, graph, slots)
-            with self._writing(graph):
-                self.runner.run(entry)
+            with self.runner.together():
+                fed = self._begin(entry, slots)
+                with Writing(self, graph):
+                    self.runner.run(entry)
             if self._device_outputs if device_outputs is None else device_outputs:
                 self._pending = (entry, fed)
                 ticket = StepTicket(self, self._number)
                 return _nested(graph, [DeviceArray(s, ticket) for s in self.runner.stored(entry)])
-            with self._writing(graph):
+            with Writing(self, graph):
                 failed, outputs = self.runner.results(entry, bool(fed))
             self._note(failed, entry, fed)
             if failed is not None:
@@ -366,7 +386,7 @@ class Session:
             self._need_known()
             fork = self.runner.fork()
             other = Session(self.program, fork, self._graphs, self._device_outputs)
-            other._bound = dict(self._bound)
+            other._held = self._held.copy()
         return other
 
     def profile(self, entry: str = "main", **slots: object) -> Profile:
@@ -376,8 +396,8 @@ class Session:
         with self.exclusive():
             if any(isinstance(v, DeviceArray) for v in slots.values()):
                 raise BindError("a profile takes slots from the host; give it .numpy()")
-            self._begin(entry, graph, slots)
-            with self._writing(graph):
+            self._begin(entry, slots)
+            with Writing(self, graph):
                 times = self.runner.timed(entry)
                 failed = self.runner.failure(entry, False)
             self._note(failed, entry, ())
@@ -398,12 +418,6 @@ class Session:
             self._number += 1
             self._pending = None
             self.runner.close()
-
-
-def _checked(i: Input, value: object) -> np.ndarray:
-    if isinstance(value, ForwardSlotMap):
-        return check_slot(i, value)
-    return check_slot(i, as_array(value, i.name, i.var.type))
 
 
 def _nested(graph: Graph, outputs: Sequence[object]) -> object:

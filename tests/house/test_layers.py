@@ -17,7 +17,7 @@ LAYERS = (
     "planner",
     "codegen",
     "backends",
-    "program device_array failures staged_slots runner oracle_runner binding bound_slots profile"
+    "program device_array failures staged_slots step_slots runner oracle_runner binding bound_slots profile"
     " session report api jit",
     "explain cli llm",
 )

@@ -4,6 +4,7 @@ records."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -129,6 +130,13 @@ class HostMemory(Protocol):
         ...
 
 
+@runtime_checkable
+class Together(Protocol):
+    """A device whose calls cost less where several stand in one context."""
+
+    def together(self) -> AbstractContextManager[object]: ...
+
+
 class SharedView(Protocol):
     """Device memory as other libraries of its device take it."""
 
@@ -162,4 +170,5 @@ __all__ = [
     "SharedView",
     "SharesMemory",
     "TensorView",
+    "Together",
 ]

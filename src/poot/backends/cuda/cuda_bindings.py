@@ -28,6 +28,7 @@ from poot.backends.cuda.provider import (
     Call,
     Facts,
     Handle,
+    Pinned,
     Resources,
     facts_of,
     refuse,
@@ -67,22 +68,27 @@ def _number(answer: Answer, what: str) -> int:
 
 class _Current:
     """A context on top of the thread's stack while it is entered, by one thread at a time. It may
-    be entered again inside.
+    be entered again inside, which costs no call of the driver's.
     """
 
     def __init__(self, context: object) -> None:
         self._context = context
         self._lock = threading.RLock()
+        self._depth = 0
 
     def __enter__(self) -> None:
         self._lock.acquire()
-        code = cu.cuCtxPushCurrent(self._context)[0]
-        if code != 0:
-            self._lock.release()
-            refuse(_name(code), _words(code), "making the context current")
+        if not self._depth:
+            code = cu.cuCtxPushCurrent(self._context)[0]
+            if code != 0:
+                self._lock.release()
+                refuse(_name(code), _words(code), "making the context current")
+        self._depth += 1
 
     def __exit__(self, *error: object) -> None:
-        cu.cuCtxPopCurrent()
+        self._depth -= 1
+        if not self._depth:
+            cu.cuCtxPopCurrent()
         self._lock.release()
 
 
@@ -157,13 +163,16 @@ class BindingsDriver:
         with self._current():
             self._do(cu.cuMemFree(pointer), "freeing memory")
 
-    def pinned(self, nbytes: int) -> np.ndarray:
+    def held(self) -> _Current:
+        return self._entered
+
+    def pinned(self, nbytes: int) -> Pinned:
         with self._current():
             what = f"{nbytes} bytes of host memory"
             address = int(self._do(cu.cuMemAllocHost(nbytes), what)[0])
         memory = (ctypes.c_uint8 * nbytes).from_address(address)
         weakref.finalize(memory, self._free_host, address)
-        return np.ctypeslib.as_array(memory)
+        return Pinned(np.ctypeslib.as_array(memory), address)
 
     def _free_host(self, address: int) -> None:
         if not self._is_lost and self._is_open:
@@ -182,6 +191,16 @@ class BindingsDriver:
     def copy_out(self, target: np.ndarray, pointer: int) -> None:
         at, nbytes = target.ctypes.data, target.nbytes
         with self._current():
+            self._do(cu.cuMemcpyDtoHAsync(at, pointer, nbytes, self._stream), "a copy out")
+
+    def send(self, pointer: int, source: Pinned, first: int, nbytes: int) -> None:
+        at = source.address + first
+        with self._entered:
+            self._do(cu.cuMemcpyHtoDAsync(pointer, at, nbytes, self._stream), "a copy in")
+
+    def fetch(self, target: Pinned, pointer: int, nbytes: int) -> None:
+        at = target.address
+        with self._entered:
             self._do(cu.cuMemcpyDtoHAsync(at, pointer, nbytes, self._stream), "a copy out")
 
     def copy(self, target: int, source: int, nbytes: int) -> None:

@@ -7,6 +7,7 @@ import struct
 import threading
 import weakref
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 import numpy as np
@@ -32,6 +33,7 @@ from poot.limits import DeviceLimits
 # Copies up to this size go through page-locked memory, larger ones straight from the caller's.
 STAGED_NBYTES = 1 << 20
 _SLOT_NBYTES = 256
+_U8 = np.dtype(np.uint8)
 
 
 class CudaBuffer:
@@ -70,19 +72,21 @@ class Staging:
 
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
-        self._ring = driver.pinned(STAGED_NBYTES)
+        self.ring = driver.pinned(STAGED_NBYTES)
         self.out = driver.pinned(STAGED_NBYTES)
+        self._bytes = self.ring.array.data
         self._at = 0
 
-    def place(self, raw: np.ndarray) -> np.ndarray:
-        """The bytes in the ring. Going round waits for the copies that still read it."""
-        if self._at + raw.size > STAGED_NBYTES:
+    def place(self, raw: memoryview) -> int:
+        """Where the bytes are in the ring. Going round waits for the copies that still read it."""
+        nbytes = len(raw)
+        at = self._at
+        if at + nbytes > STAGED_NBYTES:
             self._driver.synchronize()
-            self._at = 0
-        slot = self._ring[self._at : self._at + raw.size]
-        slot[:] = raw
-        self._at += -(-raw.size // _SLOT_NBYTES) * _SLOT_NBYTES
-        return slot
+            at = 0
+        self._bytes[at : at + nbytes] = raw
+        self._at = at + -(-nbytes // _SLOT_NBYTES) * _SLOT_NBYTES
+        return at
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,17 +107,22 @@ class CudaExecutable:
         self._parts = parts
         self._bound = self._driver.bind(calls)
         self._graph: Handle = None
+        self._seen = -1  # of the device's frees, those after which the buffers were looked at
+        self._guard = device.guarded(parts.names)
 
     def _check(self) -> None:
+        if self._seen == self._device.frees:
+            return
         for buffer in self._parts.buffers:
             if buffer.is_freed:
                 names = ", ".join(self._parts.names[:3])
                 raise LaunchError(f"buffer {buffer.label} of launches of {names} has been freed")
+        self._seen = self._device.frees
 
     def run(self) -> None:
         """Enqueues the list; the next copy out waits for it."""
         self._check()
-        with self._device.guarded(self._parts.names):
+        with self._guard:
             if self._graph is not None:
                 self._driver.replay(self._graph)
             else:
@@ -175,10 +184,12 @@ class CudaDevice:
         self.is_checked = is_checked
         self.pending: tuple[str, ...] = ()
         self.lost = ""
+        self.frees = 0  # how often a buffer was freed by hand
         self._facts = facts
         self._lock = threading.RLock()
         self._buffers: weakref.WeakSet[CudaBuffer] = weakref.WeakSet()
         self._is_open = True
+        self._plain = Guard(self, ())
         with self.guarded():
             self._staging = Staging(driver)
 
@@ -196,7 +207,11 @@ class CudaDevice:
         return self.driver.stream
 
     def guarded(self, names: tuple[str, ...] = ()) -> Guard:
-        return Guard(self, names)
+        return Guard(self, names) if names else self._plain
+
+    def together(self) -> AbstractContextManager[object]:
+        """A context for several calls in a row, cheaper than each by itself."""
+        return self.driver.held()
 
     def need_alive(self) -> None:
         if self.lost:
@@ -234,15 +249,23 @@ class CudaDevice:
 
     def free(self, buffer: Buffer) -> None:
         if isinstance(buffer, CudaBuffer):
+            self.frees += 1
             buffer.free()
 
     def copy_in(self, buffer: Buffer, offset: int, data: np.ndarray) -> None:
-        raw = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
-        own = self._range(buffer, offset, raw.size)
-        if raw.size:
-            with self._lock, self.guarded():
-                source = self._staging.place(raw) if raw.size <= STAGED_NBYTES else raw
-                self.driver.copy_in(own.pointer + offset, source)
+        raw = data
+        if data.dtype != _U8 or data.ndim != 1 or not data.flags.c_contiguous:
+            raw = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
+        nbytes = raw.size
+        own = self._range(buffer, offset, nbytes)
+        if not nbytes:
+            return
+        with self._lock, self.guarded():
+            if nbytes <= STAGED_NBYTES:
+                at = self._staging.place(raw.data)
+                self.driver.send(own.pointer + offset, self._staging.ring, at, nbytes)
+            else:
+                self.driver.copy_in(own.pointer + offset, raw)
 
     def copy_out(self, buffer: Buffer, offset: int, nbytes: int) -> np.ndarray:
         own = self._range(buffer, offset, nbytes)
@@ -250,11 +273,13 @@ class CudaDevice:
         if nbytes:
             with self._lock, self.guarded():
                 staged = nbytes <= STAGED_NBYTES
-                target = self._staging.out[:nbytes] if staged else out
-                self.driver.copy_out(target, own.pointer + offset)
+                if staged:
+                    self.driver.fetch(self._staging.out, own.pointer + offset, nbytes)
+                else:
+                    self.driver.copy_out(out, own.pointer + offset)
                 self.driver.synchronize()
                 if staged:
-                    out[:] = target
+                    out[:] = self._staging.out.array[:nbytes]
         return out
 
     def copy(
@@ -380,6 +405,7 @@ class CudaDevice:
         """Frees this opening's buffers and gives the context back."""
         if not self._is_open:
             return
+        self.frees += 1
         for buffer in list(self._buffers):
             buffer.free()
         self._is_open = False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, cast
@@ -18,6 +18,7 @@ from poot.backends.cuda.provider import (
     Call,
     Facts,
     Handle,
+    Pinned,
     Resources,
     facts_of,
     refuse,
@@ -72,6 +73,7 @@ class PycudaDriver:
         self._lock = threading.RLock()
         self._is_lost = False
         self._is_open = True
+        self._depth = 0
         self._allocations: dict[int, object] = {}
         self._context: Any = None
         self._stream: Any = stream
@@ -88,15 +90,19 @@ class PycudaDriver:
 
     @contextmanager
     def _using(self, what: str, is_launch: bool = False) -> Generator[None]:
-        """The context on top of this thread's stack; pycuda's errors as poot's."""
+        """The context on top of this thread's stack, once for calls inside calls; pycuda's errors
+        as poot's."""
         with self._lock:
             try:
-                if self._context is not None:
-                    self._context.push()
+                context = None if self._depth else self._context
+                if context is not None:
+                    context.push()
+                self._depth += 1
                 try:
                     yield
                 finally:
-                    if self._context is not None:
+                    self._depth -= 1
+                    if context is not None:
                         drv.Context.pop()
             except drv.Error as e:
                 code = _code(str(e))
@@ -139,10 +145,13 @@ class PycudaDriver:
             with self._using("freeing memory"):
                 allocation.free()
 
-    def pinned(self, nbytes: int) -> np.ndarray:
+    def held(self) -> AbstractContextManager[object]:
+        return self._using("a step")
+
+    def pinned(self, nbytes: int) -> Pinned:
         with self._using(f"{nbytes} bytes of host memory"):
             made: np.ndarray = drv.pagelocked_empty(nbytes, np.uint8)
-            return made
+            return Pinned(made, made.ctypes.data)
 
     def zero(self, pointer: int, nbytes: int) -> None:
         with self._using("zeroing memory"):
@@ -155,6 +164,12 @@ class PycudaDriver:
     def copy_out(self, target: np.ndarray, pointer: int) -> None:
         with self._using("a copy out"):
             drv.memcpy_dtoh_async(target, pointer, self._stream)
+
+    def send(self, pointer: int, source: Pinned, first: int, nbytes: int) -> None:
+        self.copy_in(pointer, source.array[first : first + nbytes])
+
+    def fetch(self, target: Pinned, pointer: int, nbytes: int) -> None:
+        self.copy_out(target.array[:nbytes], pointer)
 
     def copy(self, target: int, source: int, nbytes: int) -> None:
         with self._using("a copy"):
