@@ -25,6 +25,7 @@ from poot.backends.cuda.loader import NO_BINDINGS, cu
 from poot.backends.cuda.provider import (
     ATTRIBUTES,
     LOST,
+    NOT_AGAIN,
     Call,
     Facts,
     Handle,
@@ -37,7 +38,7 @@ from poot.backends.cuda.provider import (
 from poot.backends.launches import CLUSTER, MAPS, RESIDENT
 from poot.codegen.attributes import ONE, TensorView
 from poot.codegen.kir.nodes import Blob
-from poot.errors import BackendUnavailable, LaunchError
+from poot.errors import BackendUnavailable, DeviceLost, LaunchError
 
 LOG_NBYTES = 16384
 _NON_BLOCKING = 1
@@ -60,6 +61,14 @@ def _check(answer: Answer, what: str, is_launch: bool = False) -> Answer:
     if int(code) != 0:
         refuse(_name(code), _words(code), what, is_launch=is_launch)
     return answer[1:]
+
+
+def _retain(device: object, what: str) -> object:
+    """The primary context. Raises DeviceLost where an earlier loss leaves the process without."""
+    answer = cu.cuDevicePrimaryCtxRetain(device)
+    if answer[0] != 0 and _name(answer[0]) in LOST:
+        raise DeviceLost(f"{what}: {_words(answer[0])}; {NOT_AGAIN}")
+    return _check(answer, what)[0]
 
 
 def _number(answer: Answer, what: str) -> int:
@@ -102,7 +111,7 @@ class BindingsDriver:
         self._is_open = True
         if stream is None:
             what = f"the primary context of device {index}"
-            self._context: Any = _check(cu.cuDevicePrimaryCtxRetain(self._device), what)[0]
+            self._context: Any = _retain(self._device, what)
             self._entered = _Current(self._context)
             with self._current():
                 self._stream: Any = self._do(cu.cuStreamCreate(_NON_BLOCKING), "a stream")[0]
@@ -118,7 +127,7 @@ class BindingsDriver:
             if int(current) != 0:
                 return current
             self._is_primary = True
-            return _check(cu.cuDevicePrimaryCtxRetain(self._device), f"device {index}")[0]
+            return _retain(self._device, f"device {index}")
         return _check(cu.cuStreamGetCtx(self._stream), "the stream's context")[0]
 
     # Calls

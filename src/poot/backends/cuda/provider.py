@@ -40,6 +40,10 @@ USABLE = (
     "what is still usable: host arrays, traced and compiled programs, other devices. Every session "
     "and array of this context is gone; open the device again and bind again"
 )
+NOT_AGAIN = (
+    "the driver gives this process no context after the one that was lost: end the process and "
+    "start it again"
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from poot.backends.cuda.loader import NO_PYCUDA, drv
 from poot.backends.cuda.provider import (
     ATTRIBUTES,
     LOST,
+    NOT_AGAIN,
     Call,
     Facts,
     Handle,
@@ -25,7 +26,13 @@ from poot.backends.cuda.provider import (
 )
 from poot.codegen.attributes import TensorView
 from poot.codegen.kir.nodes import Blob
-from poot.errors import BackendError, BackendUnavailable, CaptureUnavailable, LaunchError
+from poot.errors import (
+    BackendError,
+    BackendUnavailable,
+    CaptureUnavailable,
+    DeviceLost,
+    LaunchError,
+)
 
 # What the driver says for the results that poot tells apart (cuGetErrorString).
 _WORDS = {
@@ -79,7 +86,7 @@ class PycudaDriver:
         self._stream: Any = stream
         if stream is None:
             device: Any = drv.Device(index)
-            self._context = device.retain_primary_context()
+            self._context = _retain(device, f"the primary context of device {index}")
             with self._using(f"device {index}"):
                 self._stream = drv.Stream(_NON_BLOCKING)
         elif not isinstance(stream, drv.Stream):
@@ -273,6 +280,18 @@ class PycudaDriver:
             self._allocations.clear()
             self._context.detach()
         self._is_open = False
+
+
+def _retain(device: object, what: str) -> object:
+    """The primary context. Raises DeviceLost where an earlier loss leaves the process without."""
+    try:
+        made: object = drv.Device.retain_primary_context(device)
+        return made
+    except drv.Error as e:
+        code = _code(str(e))
+        if code in LOST:
+            raise DeviceLost(f"{what}: {e}; {NOT_AGAIN}") from e
+        refuse(code, str(e), what)
 
 
 def _calls(bound: Handle) -> tuple[Call, ...]:
