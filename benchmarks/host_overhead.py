@@ -41,9 +41,7 @@ class Still:
     """`cuda.bindings.driver` that does nothing: every call succeeds at once."""
 
     CUstream = Handle
-    CUjit_option = SimpleNamespace(
-        CU_JIT_ERROR_LOG_BUFFER=0, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES=1
-    )
+    CUjit_option = SimpleNamespace(CU_JIT_ERROR_LOG_BUFFER=0, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES=1)
     CUfunction_attribute = SimpleNamespace(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES=8)
     CUDA_KERNEL_NODE_PARAMS = SimpleNamespace
 

@@ -337,6 +337,7 @@ class BindingsDriver:
             made = cu.cuGraphInstantiate(graph, 0)
             executable: object = self._do(made, "an executable graph", True)[0]
             cu.cuGraphDestroy(graph)
+            self._do(cu.cuGraphUpload(executable, self._stream), "an executable graph")
         return executable
 
     def _add(self, graph: object, last: list[object], call: Call, pointers: int) -> object:
