@@ -36,6 +36,7 @@ def _kernel(data: dict[str, object]) -> Kernel:
         int(cast("int", data["threads"])),
         cast("int | None", data["subgroup"]),
         (),
+        cast("int | None", data["residents"]),
     )
 
 
