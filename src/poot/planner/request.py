@@ -35,10 +35,13 @@ class Schedule:
 
 @dataclass(frozen=True, slots=True)
 class Scratch:
-    """Memory a step needs besides its operands, alive while it runs. Not initialised."""
+    """Memory a step needs besides its operands, alive while it runs. Not initialised; but where
+    `rests`, every bit is set before the step, and the step leaves every bit set: then it is no part
+    of the arena, and all such steps share it."""
 
     dtype: str
     elems: int
+    rests: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,94 @@
+"""The kernel of a grouped decode: share, ring, tiles, end of a unit, and the next unit."""
+
+from __future__ import annotations
+
+from poot.codegen.gen.attention.grouped.merge import OUTS, SUMS, WORDS, Merge
+from poot.codegen.gen.attention.grouped.mma import MatrixTile
+from poot.codegen.gen.attention.grouped.ring import Ring
+from poot.codegen.gen.attention.grouped.shape import WARP, Form
+from poot.codegen.gen.attention.grouped.shares import Segment, Shares
+from poot.codegen.gen.attention.grouped.store import stores
+from poot.codegen.gen.attention.grouped.team import Team
+from poot.codegen.gen.job import open_job
+from poot.codegen.gen.lowered import KernelCall, Lowered
+from poot.codegen.gen.sinks import open_sinks
+from poot.codegen.kir.build import I32, Val
+from poot.limits import DeviceLimits
+from poot.planner.request import Request
+
+
+def lower_grouped(request: Request, limits: DeviceLimits) -> Lowered:
+    """One launch of as many groups as are resident at once, or fewer."""
+    form = Form.of(request)
+    job = open_job(request, limits, "attention_grouped", form.warps * WARP)
+    job.bind_inputs(skip=(i for _, i in request.updates))
+    if form.is_split:
+        last = len(request.scratch) - 1
+        job.k.param(WORDS, "u32", form.word_count, "rw")
+        job.args.append(("scratch", last))
+    sinks = open_sinks(job)
+    team = Team.of(job, form)
+    _Kernel(team, stores(team, sinks)).write()
+    call = KernelCall(job.k.kernel(), (form.groups, 1, 1), tuple(job.args))
+    return Lowered((call,))
+
+
+class _Kernel:
+    """One kernel's control around its parts."""
+
+    def __init__(self, team: Team, merge_store: object) -> None:
+        self.team, self.form, self.k = team, team.form, team.k
+        self.shares = Shares(team)
+        self.ring = Ring(team, self.shares, is_turned=MatrixTile.is_turned)
+        self.tile = MatrixTile(team)
+        assert callable(merge_store)
+        self.merge = Merge(team, self.shares, merge_store)
+
+    def write(self) -> None:
+        k = self.k
+        segment = Segment.fresh(self.team)
+        with k.if_(self.shares.deal(segment)):
+            self.ring.start(segment)
+            with k.for_(0, self.form.stages - 1, unroll=1) as n:
+                self.ring.issue(n * self.form.stage_elems)
+            offset = self.team.count(0)
+            self.tile.load_queries(segment)
+            if not self.shares.may_go_on:
+                self._unit(segment, offset)
+                return
+            more = self.team.flag(True)
+            with k.block_() as head:
+                goes_on = k.copy(more)
+            with k.while_(head, goes_on):
+                k.set(more, self._unit(segment, offset))
+
+    def _unit(self, segment: Segment, offset: Val) -> Val:
+        """One segment; whether there is another."""
+        k, form, tile = self.k, self.form, self.tile
+        tile.begin()
+        first = k.copy(segment.first + self.team.warp)
+        end, step = k.copy(segment.end), k.copy(self.shares.share.step)
+        length = k.copy(segment.length)
+        with k.for_(first, end, step, unroll=1) as t:
+            self.ring.wait()
+            before = offset - form.stage_elems
+            last = (form.stages - 1) * form.stage_elems
+            self.ring.issue(k.select(offset.eq(0), self.team.number(last), before))
+            keys = k.copy(self.ring.base + offset)
+            left = k.copy(length - t * form.tile)
+            self.ring.clean(keys + form.tile_elems, left)
+            tile.run(keys, left)
+            after = offset + form.stage_elems
+            is_end = after.eq(form.ring_elems)
+            k.set(offset, k.select(is_end, self.team.number(0), after))
+        following = segment.copied(self.team)
+        more = self.team.truth(False)
+        if self.shares.may_go_on:
+            more = k.op("agree", self.shares.next(following))
+            with k.if_(more):
+                tile.load_queries(following)
+        tile.publish(OUTS, SUMS)
+        self.merge.run(segment)
+        if self.shares.may_go_on:
+            segment.take(self.team, following)
+        return more

@@ -1,0 +1,159 @@
+"""Schedule "grouped": a decode on a GPU with asynchronous copies, one unit a batch row and key head.
+
+All query heads of a key head are served together, so that each key and value byte is read once.
+Numbers of warps, stages and keys a tile are those that were fastest on an H200: 128 KiB of copies
+in flight in each compute unit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from poot.ir.dtypes import DTYPES
+from poot.ir.graph import Eqn, Graph, Var
+from poot.limits import DeviceLimits
+from poot.planner.request import Choice, Layout, Schedule, Scratch
+
+WARP = 32
+# Query heads of a key head that one product's columns hold.
+MOST_HEADS = 8
+MATRIX_WIDTHS = (64, 128, 256)
+LANE_WIDTHS = (64, 128)
+# Forms of the op that this schedule has no code for.
+_UNTAKEN = ("k_shared", "mask", "bias", "sink")
+_UNTAKEN_ATTRS = ("softcap", "causal", "window", "lse")
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """What the choice hangs on."""
+
+    batch: int
+    heads: int
+    kv_heads: int
+    keys: int
+    width: int
+    dtype: str
+    is_live: bool
+    is_paged: bool
+
+    @property
+    def repeat(self) -> int:
+        return self.heads // self.kv_heads
+
+    @property
+    def units(self) -> int:
+        return self.batch * self.kv_heads
+
+
+def _operands(eqn: Eqn) -> dict[str, Var]:
+    names = eqn.attr("operands")
+    assert isinstance(names, tuple)
+    return {str(name): v for name, v in zip(names, eqn.ins, strict=True)}
+
+
+def _shape_of(at: dict[str, Var]) -> _Shape:
+    batch, heads, _, width = at["q"].type.shape
+    k = at["k"].type
+    keys = at["read"].type.shape[1] if "read" in at else k.shape[2]
+    return _Shape(
+        batch, heads, k.shape[1], keys, width, k.dtype, "len" in at, "read" in at
+    )  # fmt: skip
+
+
+def why_not(body: Graph, eqn: Eqn, limits: DeviceLimits) -> str:
+    """What keeps a decode from this schedule, or ""."""
+    at = _operands(eqn)
+    q, k, v = at["q"].type, at["k"].type, at["v"].type
+    if not limits.has_async_copy or limits.subgroup != WARP or limits.target != "ptx":
+        return f"{limits.name} has no asynchronous copies that grouped knows"
+    if q.shape[2] != 1:
+        return "several query rows"
+    untaken = [n for n in _UNTAKEN if n in at]
+    untaken += [n for n in _UNTAKEN_ATTRS if eqn.attr(n) not in (None, False)]
+    if untaken:
+        return f"grouped has no {untaken[0]} yet"
+    inputs = {i.var.id for i in body.inputs}
+    if at["k"].id not in inputs or at["v"].id not in inputs:
+        return "keys or values are computed, not read"
+    widths = MATRIX_WIDTHS if k.dtype in ("f16", "bf16") else LANE_WIDTHS
+    if k.dtype not in ("f16", "bf16", "f32") or q.dtype != k.dtype or v.dtype != k.dtype:
+        return f"grouped has no cache of {k.dtype}"
+    if k.dtype != "f32" and not limits.has_matrix_units:
+        return f"{limits.name} has no matrix units"
+    if q.shape[3] not in widths or v.shape[-1] != q.shape[3]:
+        return f"grouped has widths {', '.join(map(str, widths))}, keys as wide as values"
+    if q.shape[1] // k.shape[1] > MOST_HEADS:
+        return f"more than {MOST_HEADS} query heads share a key head"
+    return ""
+
+
+def geometry(units: int, slots: int) -> tuple[int, int]:
+    """(groups, groups a unit where rows are equal). As many groups as divide the units, or are a
+    multiple of them, within a tenth of what is resident: equal rows are never cut unevenly."""
+    if units <= slots:
+        spread = slots // units
+        return (units * spread, spread) if units * spread * 10 >= slots * 9 else (slots, 0)
+    for groups in range(slots, slots * 9 // 10, -1):
+        if units % groups == 0:
+            return groups, 0
+    return slots, 0
+
+
+def _numbers(shape: _Shape, limits: DeviceLimits) -> tuple[int, int, int, int]:
+    """(warps, groups a compute unit, stages, keys a tile)."""
+    if shape.dtype == "f32":
+        tile, stages = (4, 4) if shape.repeat > 4 else (8, 3)
+        return 8, 1, stages, tile * (128 // shape.width)
+    if shape.width == 256:
+        return 4, 1, 3, 16
+    if shape.width == 64:
+        return 8, 2, 3, 16
+    if shape.units > limits.compute_units and not (shape.is_live and shape.is_paged):
+        return 4, 2, 3, 16
+    if shape.batch == 1:
+        tiles = -(-shape.keys // 16)
+        spread = max(1, limits.compute_units // shape.units)
+        return 8, 1, 2 if tiles <= 2 * 8 * spread else 3, 16
+    return 8, 1, 3, 16
+
+
+def choose_grouped(body: Graph, limits: DeviceLimits) -> Choice | str:
+    """The schedule of a decode, or why it is not taken."""
+    (eqn,) = (e for e in body.eqns if e.op == "attention")
+    reason = why_not(body, eqn, limits)
+    if reason:
+        return reason
+    shape = _shape_of(_operands(eqn))
+    warps, residents, stages, tile = _numbers(shape, limits)
+    groups, spread = geometry(shape.units, limits.compute_units * residents)
+    is_matrix = shape.dtype != "f32"
+    nbytes = _workgroup_nbytes(shape, warps, stages, tile, is_matrix)
+    if nbytes > limits.workgroup_nbytes // residents - 1024 * (residents > 1):
+        return f"{nbytes} bytes of workgroup memory for {residents} groups a compute unit"
+    params = {
+        "warps": warps, "stages": stages, "tile": tile, "groups": groups, "spread": spread,
+        "residents": residents, "matrix": int(is_matrix),
+    }  # fmt: skip
+    schedule = Schedule("grouped", tuple(sorted(params.items())))
+    why = (
+        f"{shape.units} units of {shape.repeat} query heads on {groups} groups of {warps} warps, "
+        f"{residents} a compute unit, all resident at once"
+    )
+    scratch = Scratch("u32", _word_count(shape, warps, groups), True)
+    return Choice(schedule, (Layout(),) * len(body.inputs), (scratch,), why)
+
+
+def _workgroup_nbytes(
+    shape: _Shape, warps: int, stages: int, tile: int, is_matrix: bool
+) -> int:
+    ring = warps * stages * 2 * tile * shape.width * DTYPES[shape.dtype].nbytes
+    rows = warps * shape.repeat
+    weights = 0 if is_matrix else warps * tile * (1 << (shape.repeat - 1).bit_length()) * 4
+    return ring + rows * (shape.width + 4) * 4 + rows * 8 + weights
+
+
+def _word_count(shape: _Shape, warps: int, groups: int) -> int:
+    pairs = shape.repeat * shape.width // 2
+    rounds = -(-pairs // (warps * WARP))
+    return groups * pairs * 2 + groups * rounds * warps * 2
