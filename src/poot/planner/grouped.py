@@ -17,6 +17,9 @@ from poot.planner.request import Choice, Layout, Schedule, Scratch
 WARP = 32
 # Query heads of a key head that one product's columns hold.
 MOST_HEADS = 8
+# Workgroup memory that each resident group takes besides its own (CUDA C++ Programming Guide,
+# compute capability 8 and 9).
+_RESERVED = 1 << 10
 MATRIX_WIDTHS = (64, 128, 256)
 LANE_WIDTHS = (64, 128)
 # Forms of the op that this schedule has no code for.
@@ -129,7 +132,7 @@ def choose_grouped(body: Graph, limits: DeviceLimits) -> Choice | str:
     groups, spread = geometry(shape.units, limits.compute_units * residents)
     is_matrix = shape.dtype != "f32"
     nbytes = _workgroup_nbytes(shape, warps, stages, tile, is_matrix)
-    if nbytes > limits.workgroup_nbytes // residents - 1024 * (residents > 1):
+    if nbytes > (limits.workgroup_nbytes + _RESERVED) // residents - _RESERVED:
         return f"{nbytes} bytes of workgroup memory for {residents} groups a compute unit"
     params = {
         "warps": warps, "stages": stages, "tile": tile, "groups": groups, "spread": spread,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from poot.codegen.gen.attention.grouped.lanes import LaneTile
 from poot.codegen.gen.attention.grouped.merge import OUTS, SUMS, WORDS, Merge
 from poot.codegen.gen.attention.grouped.mma import MatrixTile
 from poot.codegen.gen.attention.grouped.ring import Ring
@@ -39,20 +40,25 @@ class _Kernel:
     def __init__(self, team: Team, merge_store: object) -> None:
         self.team, self.form, self.k = team, team.form, team.k
         self.shares = Shares(team)
-        self.ring = Ring(team, self.shares, is_turned=MatrixTile.is_turned)
-        self.tile = MatrixTile(team)
+        kind = MatrixTile if self.form.is_matrix else LaneTile
+        self.ring = Ring(team, self.shares, is_turned=kind.is_turned)
+        self.tile = kind(team)
         assert callable(merge_store)
         self.merge = Merge(team, self.shares, merge_store)
 
     def write(self) -> None:
         k = self.k
         segment = Segment.fresh(self.team)
+        length = self.team.length(self.team.number(0))
         with k.if_(self.shares.deal(segment)):
             self.ring.start(segment)
             with k.for_(0, self.form.stages - 1, unroll=1) as n:
                 self.ring.issue(n * self.form.stage_elems)
             offset = self.team.count(0)
             self.tile.load_queries(segment)
+            if self.form.lengths == "one":
+                self._shorten(segment, offset, length)
+                return
             if not self.shares.may_go_on:
                 self._unit(segment, offset)
                 return
@@ -61,6 +67,18 @@ class _Kernel:
                 goes_on = k.copy(more)
             with k.while_(head, goes_on):
                 k.set(more, self._unit(segment, offset))
+
+    def _shorten(self, segment: Segment, offset: Val, length: Val) -> None:
+        """The one row's length has come, after the first copies were started."""
+        k, cursor = self.k, self.ring.cursor
+        has_part = self.shares.spread(segment, length)
+        with k.if_(has_part):
+            k.set(cursor.length, segment.length)
+            k.set(cursor.end, segment.end)
+            k.set(self.ring.is_done, self.ring.is_done | (self.ring.tile >= segment.end))
+            self._unit(segment, offset)
+        with k.else_():
+            self.ring.drain()
 
     def _unit(self, segment: Segment, offset: Val) -> Val:
         """One segment; whether there is another."""

@@ -22,8 +22,9 @@ from poot.codegen.kir.build import F32, I32, U32, Val
 
 OUTS, SUMS, WORDS = "outs", "sums", "words"
 REST = (1 << 32) - 1
-# Partials that are read at once.
-BATCH = 16
+# Partials that are read at once; fewer where a lane has 128 registers.
+_BATCH, _SMALL_BATCH = 16, 8
+_MANY_WARPS = 8
 
 Store = Callable[[Val, Val, Val, Val], None]
 
@@ -45,6 +46,8 @@ class Merge:
     def __init__(self, team: Team, shares: Shares, store: Store) -> None:
         self.team, self.form, self.k, self.shares = team, team.form, team.k, shares
         self.store = store
+        is_full = team.form.warps * team.form.residents > _MANY_WARPS
+        self.batch = _SMALL_BATCH if is_full else _BATCH
         form = team.form
         rows = form.warps * form.repeat
         team.k.shared(OUTS, "f32", rows * (form.width + 4))
@@ -82,7 +85,7 @@ class Merge:
             self._leave(pair, most, total, x, y)
         with k.else_():
             state = tuple(k.var(v, F32) for v in (most, total, x, y))
-            with k.for_(low, high, BATCH, unroll=1) as first:
+            with k.for_(low, high, self.batch, unroll=1) as first:
                 self._add(pair, first, high, state)
             self._finish(segment, pair, *(k.copy(v) for v in state[1:]))
 
@@ -128,16 +131,16 @@ class Merge:
             self._put(pair.sums_at + team.group * (form.rounds * form.warps * 2), most, total)
 
     def _add(self, pair: Pair, first: Val, high: Val, state: tuple[Val, ...]) -> None:
-        """Up to BATCH groups' parts from group `first` on; lane j has the j-th's maximum and
+        """Up to `batch` groups' parts from group `first` on; lane j has the j-th's maximum and
         sum."""
         k, team, form = self.k, self.team, self.form
-        count = k.op("min", high - first, BATCH)
+        count = k.op("min", high - first, self.batch)
         own = (first + team.lane) * (form.rounds * form.warps * 2) + pair.sums_at
         is_mine = team.lane < count
         last = count - 1
         places = [
             (first + k.op("min", last, j)) * (form.pairs * 2) + pair.values_at
-            for j in range(BATCH)
+            for j in range(self.batch)
         ]
         most, total = k.var(k.lit(LEAST), F32), k.var(k.lit(0.0), F32)
         missing = team.flag(False)

@@ -85,7 +85,8 @@ class Shares:
         return not self.form.is_single
 
     def deal(self, segment: Segment) -> Val:
-        """The group's first segment, and whether it has one; the same in all its subgroups."""
+        """The group's first segment, and whether it has one; the same in all its subgroups. Of one
+        batch row, the length is not read yet, and taken for the most that it can be."""
         if self.form.is_single:
             return self._place(segment, self.team.number(self.form.parts.keys))
         go = self.team.flag(False)
