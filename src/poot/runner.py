@@ -19,7 +19,7 @@ from poot.ir.transaction import RECORD
 from poot.planner.feed import OK
 from poot.planner.layouts import pack
 from poot.planner.make import const_name
-from poot.planner.plan import EntryPlan, Place, Resident
+from poot.planner.plan import REST, EntryPlan, Place, Resident
 from poot.planner.residents import slot_name
 from poot.planner.words import WORD
 from poot.program import Compiled
@@ -84,7 +84,7 @@ class Runner(Protocol):
 
 
 def _is_session_owned(space: str) -> bool:
-    return space.split(".")[0] in ("arena", "results", "states", "slots")
+    return space.split(".")[0] in ("arena", "results", "states", "slots", REST)
 
 
 class DeviceRunner:
@@ -106,6 +106,9 @@ class DeviceRunner:
         for space, nbytes in program.plan.spaces:
             if _is_session_owned(space):
                 self._own[space] = device.allocate(nbytes, space)
+        if REST in self._own:
+            ones = np.full(self._own[REST].nbytes, 0xFF, np.uint8)
+            device.copy_in(self._own[REST], 0, ones)
         self._staged = {
             space: StagedSlots(buffer.nbytes)
             for space, buffer in self._own.items()

@@ -252,6 +252,9 @@ def _lives(
         names: list[str] = []
         for i, s in enumerate(stage.request.scratch):
             names.append(f"{homes.entry}/scratch{n}.{i}")
-            lives.append(Life(names[-1], resident_nbytes(TensorType(s.dtype, (s.elems,))), n, n))
+            if not s.rests:
+                lives.append(
+                    Life(names[-1], resident_nbytes(TensorType(s.dtype, (s.elems,))), n, n)
+                )
         scratch_names.append(tuple(names))
     return lives, tuple(scratch_names)

@@ -1,4 +1,4 @@
-"""Schedule "grouped": a decode on a GPU with asynchronous copies, one unit a batch row and key head.
+"""Schedule "grouped": a decode on a GPU with asynchronous copies.
 
 All query heads of a key head are served together, so that each key and value byte is read once.
 Numbers of warps, stages and keys a tile are those that were fastest on an H200: 128 KiB of copies
@@ -8,6 +8,7 @@ in flight in each compute unit.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import cast
 
 from poot.ir.dtypes import DTYPES
 from poot.ir.graph import Eqn, Graph, Var
@@ -50,9 +51,8 @@ class _Shape:
 
 
 def _operands(eqn: Eqn) -> dict[str, Var]:
-    names = eqn.attr("operands")
-    assert isinstance(names, tuple)
-    return {str(name): v for name, v in zip(names, eqn.ins, strict=True)}
+    names = cast("tuple[str, ...]", eqn.attr("operands"))  # the typing rule says so
+    return dict(zip(names, eqn.ins, strict=True))
 
 
 def _shape_of(at: dict[str, Var]) -> _Shape:
@@ -147,9 +147,7 @@ def choose_grouped(body: Graph, limits: DeviceLimits) -> Choice | str:
     return Choice(schedule, (Layout(),) * len(body.inputs), (scratch,), why)
 
 
-def _workgroup_nbytes(
-    shape: _Shape, warps: int, stages: int, tile: int, is_matrix: bool
-) -> int:
+def _workgroup_nbytes(shape: _Shape, warps: int, stages: int, tile: int, is_matrix: bool) -> int:
     ring = warps * stages * 2 * tile * shape.width * DTYPES[shape.dtype].nbytes
     rows = warps * shape.repeat
     weights = 0 if is_matrix else warps * tile * (1 << (shape.repeat - 1).bit_length()) * 4

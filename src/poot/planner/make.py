@@ -18,8 +18,8 @@ from poot.planner.entry import EntryStages, plan_entry
 from poot.planner.feed import FEED, OK
 from poot.planner.key import plan_key
 from poot.planner.layouts import packed_nbytes
-from poot.planner.plan import EntryPlan, Place, Plan, Resident, Step, Verdict
-from poot.planner.request import Layout
+from poot.planner.plan import REST, EntryPlan, Place, Plan, Resident, Step, Verdict
+from poot.planner.request import Layout, Scratch
 from poot.planner.residents import Spaces, match_inputs, place_resident, resident_nbytes, slot_name
 from poot.planner.steps import Chooser, Stage
 from poot.planner.words import WORD
@@ -96,12 +96,19 @@ class Where:
         is_input = v.id in self.inputs
         return self.entry.homes[v.id] if is_input else f"{self.entry.name}/{v}"
 
+    def scratch(self, name: str, scratch: Scratch) -> Place:
+        """In the arena; what rests between steps lies where all of its kind lie."""
+        nbytes = _scratch_nbytes(scratch.dtype, scratch.elems)
+        if scratch.rests:
+            return Place(REST, 0, nbytes, name)
+        return Place("arena", self.offsets[name], nbytes, name)
+
     def step(self, n: int, stage: Stage) -> Step:
         ins = tuple(
             self.of(v, layout) for v, layout in zip(stage.ins, stage.request.layouts, strict=True)
         )
         scratch = tuple(
-            Place("arena", self.offsets[name], _scratch_nbytes(s.dtype, s.elems), name)
+            self.scratch(name, s)
             for name, s in zip(self.entry.scratch_names[n], stage.request.scratch, strict=True)
         )
         outs = tuple(map(self.of, stage.outs))
@@ -184,6 +191,12 @@ def _with_word(graph: Graph) -> tuple[Graph, Var]:
     return replace(graph, inputs=(*graph.inputs, word)), word.var
 
 
+def _resting(entry: EntryPlan) -> list[Place]:
+    """The scratch that rests at all ones, of an entry point and its feed."""
+    own = [p for step in entry.steps for p in step.scratch if p.space == REST]
+    return own + (_resting(entry.feed) if entry.feed is not None else [])
+
+
 def make_plan(
     graphs: Mapping[str, Graph],
     choose: Chooser,
@@ -222,6 +235,9 @@ def make_plan(
     ]
     if planner.arena_nbytes:
         spaces.sizes["arena"] = planner.arena_nbytes
+    rest = max((p.nbytes for e in planned for p in _resting(e)), default=0)
+    if rest:
+        spaces.sizes[REST] = rest
     results = max(e.results_nbytes for e in planned)
     if results:
         spaces.sizes["results"] = results

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from poot.codegen.gen.attention.grouped.lanes import LaneTile
-from poot.codegen.gen.attention.grouped.merge import OUTS, SUMS, WORDS, Merge
+from poot.codegen.gen.attention.grouped.merge import OUTS, SUMS, WORDS, Merge, Store
 from poot.codegen.gen.attention.grouped.mma import MatrixTile
 from poot.codegen.gen.attention.grouped.ring import Ring
 from poot.codegen.gen.attention.grouped.shape import WARP, Form
@@ -13,7 +13,7 @@ from poot.codegen.gen.attention.grouped.team import Team
 from poot.codegen.gen.job import open_job
 from poot.codegen.gen.lowered import KernelCall, Lowered
 from poot.codegen.gen.sinks import open_sinks
-from poot.codegen.kir.build import I32, Val
+from poot.codegen.kir.build import Val
 from poot.limits import DeviceLimits
 from poot.planner.request import Request
 
@@ -37,13 +37,12 @@ def lower_grouped(request: Request, limits: DeviceLimits) -> Lowered:
 class _Kernel:
     """One kernel's control around its parts."""
 
-    def __init__(self, team: Team, merge_store: object) -> None:
+    def __init__(self, team: Team, merge_store: Store) -> None:
         self.team, self.form, self.k = team, team.form, team.k
         self.shares = Shares(team)
         kind = MatrixTile if self.form.is_matrix else LaneTile
         self.ring = Ring(team, self.shares, is_turned=kind.is_turned)
         self.tile = kind(team)
-        assert callable(merge_store)
         self.merge = Merge(team, self.shares, merge_store)
 
     def write(self) -> None:

@@ -157,9 +157,7 @@ class LaneTile:
             n = self.heads >> (self.moved - bit)
             mask = self.turns << bit
             mine = [mine[g] + self._other(mine[g + n], mask) for g in range(n)]
-        return [
-            self.team.sum_xor(x, *_powers(self.turns << self.moved, self.across)) for x in mine
-        ]
+        return [self.team.sum_xor(x, *_powers(self.turns << self.moved, self.across)) for x in mine]
 
     def _other(self, value: Val, mask: int) -> Val:
         return self.k.op("shuffle_xor", value, mask=mask)

@@ -157,9 +157,12 @@ class Merge:
                 is_waiting = k.op("vote_any", k.copy(missing))
             with k.while_(poll, is_waiting):
                 pass
-        self._fold(state, most, total, [
-            (k.bitcast(k.extract(w, 0), F32), k.bitcast(k.extract(w, 1), F32)) for w in words
-        ])
+        self._fold(
+            state,
+            most,
+            total,
+            [(k.bitcast(k.extract(w, 0), F32), k.bitcast(k.extract(w, 1), F32)) for w in words],
+        )
         rest = k.lit(REST, U32)
         with k.if_(is_mine):
             k.store(WORDS, own, k.vec(rest, rest), cache="relaxed")

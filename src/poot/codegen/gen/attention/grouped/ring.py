@@ -231,11 +231,7 @@ class Ring:
             if form.dtype != "f32":
                 zeros = k.cast(zeros, form.dtype)
             with k.for_(k.op("max", left, 0), form.tile, unroll=1) as row:
-                with k.for_(team_pairs(self.team), form.width // 2, WARP, unroll=0) as pair:
-                    k.store(RING, values + row * form.width + pair * 2, zeros)
+                line = k.copy(values + row * form.width)
+                for first in range(0, form.width // 2, WARP):
+                    k.store(RING, line + (self.team.lane + first) * 2, zeros)
             k.barrier("subgroup")
-
-
-def team_pairs(team: Team) -> Val:
-    """The first pair of a row that a lane writes."""
-    return team.lane

@@ -37,14 +37,19 @@ class Segment:
 
     @staticmethod
     def fresh(team: Team) -> Segment:
-        return Segment(*(team.count(0) for _ in range(8)))
+        return Segment(
+            team.count(0), team.count(0), team.count(0), team.count(0), team.count(0),
+            team.count(0), team.count(0), team.count(0),
+        )  # fmt: skip
 
     def fields(self) -> tuple[Val, ...]:
         return (self.row, self.head, self.first, self.end, self.tiles, self.length, self.cost,
                 self.phase)  # fmt: skip
 
     def copied(self, team: Team) -> Segment:
-        return Segment(*(team.count(field) for field in self.fields()))
+        made = Segment.fresh(team)
+        made.take(team, self)
+        return made
 
     def take(self, team: Team, other: Segment) -> None:
         for mine, its in zip(self.fields(), other.fields(), strict=True):
@@ -69,7 +74,10 @@ class Share:
 
     @staticmethod
     def fresh(team: Team) -> Share:
-        return Share(*(team.count(0) for _ in range(8)), team.count(team.form.warps))
+        return Share(
+            team.count(0), team.count(0), team.count(0), team.count(0), team.count(0),
+            team.count(0), team.count(0), team.count(0), team.count(team.form.warps),
+        )  # fmt: skip
 
 
 class Shares:
@@ -265,10 +273,9 @@ class Shares:
         skipped = self.form.start_cost
         first = k.op("max", start - cost0 - skipped, 0)
         end = k.op("max", stop - cost1 - skipped, 0)
-        with k.if_(cost0.eq(cost1)):
-            with k.if_(first < end):
-                self._set(segment, row0, head0, first, end, tiles0, cost0, _LAST)
-                k.set(go, team.truth(True))
+        with k.if_(cost0.eq(cost1)), k.if_(first < end):
+            self._set(segment, row0, head0, first, end, tiles0, cost0, _LAST)
+            k.set(go, team.truth(True))
         with k.else_():
             for register, value in (
                 (share.row, row0), (share.head, head0), (share.first, first), (share.cost, cost0),
@@ -276,9 +283,7 @@ class Shares:
             ):  # fmt: skip
                 k.set(register, value)
             with k.if_((end > 0) & (end < tiles1)):
-                self._set(
-                    segment, row1, head1, team.number(0), end, tiles1, cost1, _BEGIN
-                )
+                self._set(segment, row1, head1, team.number(0), end, tiles1, cost1, _BEGIN)
                 k.set(go, team.truth(True))
             with k.else_():
                 k.set(segment.phase, _BEGIN)
