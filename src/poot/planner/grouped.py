@@ -91,6 +91,10 @@ def why_not(body: Graph, eqn: Eqn, limits: DeviceLimits) -> str:
     return ""
 
 
+# (warps, groups a compute unit, stages, keys a tile).
+Numbers = tuple[int, int, int, int]
+
+
 def geometry(units: int, slots: int) -> tuple[int, int]:
     """(groups, groups a unit where rows are equal). As many groups as divide the units, or are a
     multiple of them, within a tenth of what is resident: equal rows are never cut unevenly."""
@@ -103,7 +107,7 @@ def geometry(units: int, slots: int) -> tuple[int, int]:
     return slots, 0
 
 
-def _numbers(shape: _Shape, limits: DeviceLimits) -> tuple[int, int, int, int]:
+def _numbers(shape: _Shape, limits: DeviceLimits) -> Numbers:
     """(warps, groups a compute unit, stages, keys a tile)."""
     if shape.dtype == "f32":
         tile, stages = (4, 4) if shape.repeat > 4 else (8, 3)
@@ -121,14 +125,16 @@ def _numbers(shape: _Shape, limits: DeviceLimits) -> tuple[int, int, int, int]:
     return 8, 1, 3, 16
 
 
-def choose_grouped(body: Graph, limits: DeviceLimits) -> Choice | str:
-    """The schedule of a decode, or why it is not taken."""
+def choose_grouped(
+    body: Graph, limits: DeviceLimits, numbers: Numbers | None = None
+) -> Choice | str:
+    """The schedule of a decode, or why it is not taken. `numbers` are for experiments."""
     (eqn,) = (e for e in body.eqns if e.op == "attention")
     reason = why_not(body, eqn, limits)
     if reason:
         return reason
     shape = _shape_of(_operands(eqn))
-    warps, residents, stages, tile = _numbers(shape, limits)
+    warps, residents, stages, tile = numbers or _numbers(shape, limits)
     groups, spread = geometry(shape.units, limits.compute_units * residents)
     is_matrix = shape.dtype != "f32"
     nbytes = _workgroup_nbytes(shape, warps, stages, tile, is_matrix)

@@ -47,8 +47,13 @@ class _Kernel:
 
     def write(self) -> None:
         k = self.k
+        if self.form.spread:
+            # Few units leave room for the next launch: it may start, and waits here in turn.
+            k.do("grid_trigger")
+        k.do("grid_wait")
         segment = Segment.fresh(self.team)
-        length = self.team.length(self.team.number(0))
+        is_one = self.form.lengths == "one"
+        length = self.team.length(self.team.number(0)) if is_one else self.team.number(0)
         with k.if_(self.shares.deal(segment)):
             self.ring.start(segment)
             with k.for_(0, self.form.stages - 1, unroll=1) as n:
