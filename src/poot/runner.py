@@ -19,7 +19,7 @@ from poot.ir.transaction import RECORD
 from poot.planner.feed import OK
 from poot.planner.layouts import pack
 from poot.planner.make import const_name
-from poot.planner.plan import REST, EntryPlan, Place, Resident
+from poot.planner.plan import EntryPlan, Place, Resident
 from poot.planner.residents import slot_name
 from poot.planner.words import WORD
 from poot.program import Compiled
@@ -27,6 +27,7 @@ from poot.staged_slots import StagedSlots
 
 Failure = ValidationError | RangeError
 Parts = Sequence[tuple[int, np.ndarray]]
+REST = "rest"  # the space whose bytes are 0xff between launches
 CLOSED = "this session is closed; bind the program again"
 
 
@@ -106,9 +107,9 @@ class DeviceRunner:
         for space, nbytes in program.plan.spaces:
             if _is_session_owned(space):
                 self._own[space] = device.allocate(nbytes, space)
-        if REST in self._own:
-            ones = np.full(self._own[REST].nbytes, 0xFF, np.uint8)
-            device.copy_in(self._own[REST], 0, ones)
+                if space == REST:
+                    words = np.full(-(-nbytes // 4), 0xFFFFFFFF, np.uint32)
+                    device.copy_in(self._own[space], 0, words)
         self._staged = {
             space: StagedSlots(buffer.nbytes)
             for space, buffer in self._own.items()
@@ -181,8 +182,11 @@ class DeviceRunner:
                 strict=True,
             ):
                 places = [groups[kind][n] for kind, n in call.args]
-                refs = tuple(BufferRef(p.space, p.offset, max(p.nbytes, 4)) for p in places)
-                launches.append(Launch(index[key], call.grid, refs, call.imms))
+                refs = tuple(map(_ref, places))
+                maps = tuple((_ref(groups[kind][n]), view) for (kind, n), view in call.maps)
+                launches.append(
+                    Launch(index[key], call.grid, refs, call.imms, call.attributes, maps)
+                )
         return launches
 
     def _executable(self, plan: EntryPlan) -> Executable | None:
@@ -291,6 +295,10 @@ class DeviceRunner:
         self._own.clear()
         self._ready.clear()
         self._open = False
+
+
+def _ref(p: Place) -> BufferRef:
+    return BufferRef(p.space, p.offset, max(p.nbytes, 4))
 
 
 def _in_block(block: np.ndarray, p: Place, type: TensorType) -> np.ndarray:

@@ -10,7 +10,9 @@ import numpy as np
 
 from poot.backends.cuda.device import CudaDevice
 from poot.backends.cuda.provider import Call, Facts, Handle, Resources, refuse
-from poot.codegen.kir.nodes import Kernel
+from poot.backends.launches import CLUSTER, MAPS, RESIDENT
+from poot.codegen.attributes import TensorView
+from poot.codegen.kir.nodes import Blob, Kernel
 from poot.codegen.kir.sim import simulate
 from poot.codegen.kir.sim.values import NUMPY
 from poot.errors import CaptureUnavailable, LaunchError
@@ -33,6 +35,7 @@ class FakeDriver:
     host_nbytes: int = 0
     next: int = START
     stream: int = 7
+    can: frozenset[str] = frozenset({CLUSTER, MAPS, RESIDENT})
     is_open: bool = True
 
     def _ask(self, what: str, detail: str = "", *, is_launch: bool = False) -> None:
@@ -100,6 +103,10 @@ class FakeDriver:
 
     def resources(self, function: Handle, threads: int, dynamic_nbytes: int) -> Resources:
         return Resources(32, dynamic_nbytes, 0, 2)
+
+    def tensor_map(self, pointer: int, view: TensorView, blob: Blob) -> bytes:
+        self.asked.append(f"map {blob.name} {view.dims}")
+        return pointer.to_bytes(8, "little") * 16
 
     def bind(self, calls: Sequence[Call]) -> tuple[Call, ...]:
         return tuple(calls)

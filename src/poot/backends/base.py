@@ -9,6 +9,7 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
+from poot.codegen.attributes import PLAIN, Attributes, TensorView
 from poot.codegen.code import Code
 from poot.codegen.kir.nodes import Kernel
 from poot.ir.graph import TensorType
@@ -28,13 +29,14 @@ class BufferRef:
 @dataclass(frozen=True, slots=True)
 class Launch:
     """One dispatch: the kernel by its index in the loaded list, grid in workgroups, one buffer a
-    kernel parameter,
-    immediates in order."""
+    kernel parameter, immediates in order, a buffer with a tensor in it a blob."""
 
     kernel: int
     grid: tuple[int, int, int]
     buffers: tuple[BufferRef, ...]
     imms: tuple[int | float, ...] = ()
+    attributes: Attributes = PLAIN
+    maps: tuple[tuple[BufferRef, TensorView], ...] = ()
 
 
 class Buffer(Protocol):
@@ -149,6 +151,7 @@ class SharesMemory(Protocol):
 
 
 __all__ = [
+    "Attributes",
     "Buffer",
     "BufferRef",
     "Code",
@@ -158,4 +161,5 @@ __all__ = [
     "Launch",
     "SharedView",
     "SharesMemory",
+    "TensorView",
 ]

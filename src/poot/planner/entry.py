@@ -252,7 +252,7 @@ def _lives(
         names: list[str] = []
         for i, s in enumerate(stage.request.scratch):
             names.append(f"{homes.entry}/scratch{n}.{i}")
-            if not s.rests:
+            if not s.at_rest:
                 lives.append(
                     Life(names[-1], resident_nbytes(TensorType(s.dtype, (s.elems,))), n, n)
                 )

@@ -35,13 +35,12 @@ class Schedule:
 
 @dataclass(frozen=True, slots=True)
 class Scratch:
-    """Memory a step needs besides its operands, alive while it runs. Not initialised; but where
-    `rests`, every bit is set before the step, and the step leaves every bit set: then it is no part
-    of the arena, and all such steps share it."""
+    """Memory a step needs besides its operands, alive while it runs. Not initialised; with
+    `at_rest` every byte is 0xff before each launch of the step, and the step leaves it so."""
 
     dtype: str
     elems: int
-    rests: bool = False
+    at_rest: bool = False
 
 
 @dataclass(frozen=True, slots=True)

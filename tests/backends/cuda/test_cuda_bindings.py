@@ -11,15 +11,12 @@ from poot.backends.cuda import cuda_bindings
 from poot.backends.cuda.cuda_bindings import BindingsDriver, BindingsProvider
 from poot.backends.cuda.provider import Call
 from poot.errors import BackendUnavailable, DeviceLost, LaunchError, OutOfDeviceMemory
-from tests.support.fake_bindings import FakeBindings, Result
+from tests.support.fake_bindings import FakeBindings, Result, stand_in
 
 
 @pytest.fixture
 def cu(monkeypatch: pytest.MonkeyPatch) -> FakeBindings:
-    fake = FakeBindings()
-    monkeypatch.setattr(cuda_bindings, "cu", fake)
-    monkeypatch.setattr(cuda_bindings, "NO_BINDINGS", "")
-    return fake
+    return stand_in(monkeypatch)
 
 
 def opened(cu: FakeBindings, stream: object | None = None) -> BindingsDriver:

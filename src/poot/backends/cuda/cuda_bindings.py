@@ -6,12 +6,21 @@ import ctypes
 import threading
 import weakref
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
+from poot.backends.cuda.bindings_launches import (
+    Answer,
+    Bound,
+    Function,
+    add_early_edge,
+    bind,
+    cluster_value,
+    encode_map,
+    node_of,
+)
 from poot.backends.cuda.loader import NO_BINDINGS, cu
 from poot.backends.cuda.provider import (
     ATTRIBUTES,
@@ -24,14 +33,14 @@ from poot.backends.cuda.provider import (
     refuse,
     stream_handle,
 )
+from poot.backends.launches import CLUSTER, MAPS, RESIDENT
+from poot.codegen.attributes import ONE, TensorView
+from poot.codegen.kir.nodes import Blob
 from poot.errors import BackendUnavailable, LaunchError
 
 LOG_NBYTES = 16384
 _NON_BLOCKING = 1
 _TIMED_EVENT, _UNTIMED_EVENT = 0, 2
-
-
-Answer = tuple[Any, ...]  # what a call of the library gives: its code, then its values
 
 
 def _name(code: object) -> str:
@@ -54,26 +63,6 @@ def _check(answer: Answer, what: str, is_launch: bool = False) -> Answer:
 
 def _number(answer: Answer, what: str) -> int:
     return int(_check(answer, what)[0])
-
-
-@dataclass(frozen=True, slots=True)
-class Function:
-    """A kernel with the module that holds it."""
-
-    name: str
-    module: object
-    handle: object
-
-
-@dataclass(frozen=True, slots=True)
-class Bound:
-    """Calls with their arguments in memory that stays: `pointers` is the address of the array of
-    argument addresses of each.
-    """
-
-    calls: tuple[Call, ...]
-    pointers: tuple[int, ...]
-    memory: tuple[object, ...]
 
 
 class _Current:
@@ -141,6 +130,10 @@ class BindingsDriver:
     @property
     def has_graphs(self) -> bool:
         return True
+
+    @property
+    def can(self) -> frozenset[str]:
+        return frozenset({CLUSTER, MAPS, RESIDENT})
 
     @property
     def stream(self) -> int:
@@ -257,19 +250,20 @@ class BindingsDriver:
         return Resources(registers, shared + dynamic_nbytes, local, groups)
 
     def bind(self, calls: Sequence[Call]) -> Bound:
-        pointers: list[int] = []
-        memory: list[object] = []
-        for call in calls:
-            raw = ctypes.create_string_buffer(call.arguments, max(1, len(call.arguments)))
-            start = ctypes.addressof(raw)
-            count = len(call.offsets)
-            table = (ctypes.c_void_p * max(1, count))(*(start + at for at in call.offsets))
-            pointers.append(ctypes.addressof(table))
-            memory += [raw, table]
-        return Bound(tuple(calls), tuple(pointers), tuple(memory))
+        return bind(calls, self._stream)
 
-    def _launch(self, call: Call, pointers: int) -> None:
+    def tensor_map(self, pointer: int, view: TensorView, blob: Blob) -> bytes:
+        made = encode_map(pointer, view, blob)
+        what = f"a tensor map {blob.name} of {view} in boxes of {blob.box}"
+        found: Any = self._do(made, what, True)[0]
+        return b"".join(int(word).to_bytes(8, "little") for word in found.opaque)
+
+    def _launch(self, call: Call, pointers: int, config: object) -> None:
         assert isinstance(call.function, Function)
+        if config is not None:
+            made = cu.cuLaunchKernelEx(config, call.function.handle, pointers, 0)
+            self._do(made, f"kernel {call.name}", True)
+            return
         x, y, z = call.grid
         shared, stream = call.dynamic_nbytes, self._stream
         made = cu.cuLaunchKernel(
@@ -280,8 +274,8 @@ class BindingsDriver:
     def launch(self, bound: Handle, is_checked: bool) -> None:
         assert isinstance(bound, Bound)
         with self._current():
-            for call, pointers in zip(bound.calls, bound.pointers, strict=True):
-                self._launch(call, pointers)
+            for call, pointers, config in bound.rows():
+                self._launch(call, pointers, config)
                 if is_checked:
                     self._do(cu.cuStreamSynchronize(self._stream), f"kernel {call.name}", True)
 
@@ -292,8 +286,8 @@ class BindingsDriver:
             made = (cu.cuEventCreate(_TIMED_EVENT) for _ in range(count))
             events = [self._do(answer, "an event")[0] for answer in made]
             self._do(cu.cuEventRecord(events[0], self._stream), "an event")
-            for n, (call, pointers) in enumerate(zip(bound.calls, bound.pointers, strict=True)):
-                self._launch(call, pointers)
+            for n, (call, pointers, config) in enumerate(bound.rows()):
+                self._launch(call, pointers, config)
                 self._do(cu.cuEventRecord(events[n + 1], self._stream), "an event")
             self._do(cu.cuStreamSynchronize(self._stream), "timed launches", True)
             pairs = pairwise(events)
@@ -311,22 +305,25 @@ class BindingsDriver:
             graph = self._do(cu.cuGraphCreate(0), "a graph")[0]
             last: list[object] = []
             for call, pointers in zip(bound.calls, bound.pointers, strict=True):
-                params = self._node(call, pointers)
-                made = cu.cuGraphAddKernelNode(graph, last, len(last), params)
-                last = [self._do(made, f"kernel {call.name} in a graph", True)[0]]
+                last = [self._add(graph, last, call, pointers)]
             made = cu.cuGraphInstantiate(graph, 0)
             executable: object = self._do(made, "an executable graph", True)[0]
             cu.cuGraphDestroy(graph)
         return executable
 
-    def _node(self, call: Call, pointers: int) -> object:
-        assert isinstance(call.function, Function)
-        node = cu.CUDA_KERNEL_NODE_PARAMS()
-        node.func = call.function.handle
-        node.gridDimX, node.gridDimY, node.gridDimZ = call.grid
-        node.blockDimX, node.blockDimY, node.blockDimZ = call.threads, 1, 1
-        node.sharedMemBytes = call.dynamic_nbytes
-        node.kernelParams = pointers
+    def _add(self, graph: object, last: list[object], call: Call, pointers: int) -> object:
+        """A kernel node after `last`. One that may overlap begins where all groups of the one
+        before have let it."""
+        what = f"kernel {call.name} in a graph"
+        early = call.attributes.overlap and bool(last)
+        ins = [] if early else last
+        made = cu.cuGraphAddKernelNode(graph, ins, len(ins), node_of(call, pointers))
+        node: object = self._do(made, what, True)[0]
+        if call.attributes.cluster != ONE:
+            kind, value = cluster_value(call.attributes.cluster)
+            self._do(cu.cuGraphKernelNodeSetAttribute(node, kind, value), what, True)
+        if early:
+            self._do(add_early_edge(graph, last, node), what, True)
         return node
 
     def replay(self, graph: Handle) -> None:

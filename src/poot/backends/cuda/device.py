@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import struct
 import threading
 import weakref
@@ -17,7 +18,14 @@ from poot.backends.launches import check_launch, padded
 from poot.codegen.emitters import emit
 from poot.codegen.kir.nodes import Kernel
 from poot.codegen.ptx.memory import dynamic_nbytes
-from poot.errors import BackendError, BindingLimit, DeviceLost, LaunchError, OutOfDeviceMemory
+from poot.errors import (
+    BackendError,
+    BindingLimit,
+    DeviceLost,
+    GridLimit,
+    LaunchError,
+    OutOfDeviceMemory,
+)
 from poot.ir.graph import TensorType
 from poot.limits import DeviceLimits
 
@@ -325,13 +333,48 @@ class CudaDevice:
         calls: list[Call] = []
         for launch in launches:
             kernel = loaded.kernels[launch.kernel]
-            check_launch(launch, kernel, sizes, self.limits)
+            check_launch(launch, kernel, sizes, self.limits, self.driver.can)
+            if launch.attributes.is_resident:
+                self._check_resident(loaded, launch)
             if all(launch.grid):
-                calls.append(_call(loaded, launch, own))
+                calls.append(self._call(loaded, launch, own))
         used = {ref.space for launch in launches for ref in launch.buffers}
         names = tuple(dict.fromkeys(call.name for call in calls))
         parts = _Parts(loaded, tuple(own[name] for name in sorted(used)), names)
         return CudaExecutable(self, calls, parts)
+
+    def _check_resident(self, loaded: Loaded, launch: Launch) -> None:
+        """Raises GridLimit where not all groups of the launch are resident at once."""
+        kernel, function = loaded.kernels[launch.kernel], loaded.functions[launch.kernel]
+        with self._lock, self.guarded():
+            row = self.driver.resources(function, kernel.threads, dynamic_nbytes(kernel))
+        asked, most = math.prod(launch.grid), row.resident * self.limits.compute_units
+        if asked > most:
+            raise GridLimit(
+                f"kernel {kernel.name} asks {asked} groups that are resident all at once: "
+                f"{self.limits.name} holds {row.resident} on each of its "
+                f"{self.limits.compute_units} multiprocessors"
+            )
+
+    def _call(self, loaded: Loaded, launch: Launch, own: dict[str, CudaBuffer]) -> Call:
+        kernel = loaded.kernels[launch.kernel]
+        with self._lock, self.guarded():
+            maps = [
+                self.driver.tensor_map(_at(ref, own), view, blob)
+                for blob, (ref, view) in zip(kernel.blobs, launch.maps, strict=True)
+            ]
+        pointers = [_at(ref, own) for ref in launch.buffers]
+        arguments, offsets = pack_arguments(kernel, launch.imms, pointers, maps)
+        return Call(
+            kernel.name,
+            loaded.functions[launch.kernel],
+            launch.grid,
+            kernel.threads,
+            dynamic_nbytes(kernel),
+            arguments,
+            offsets,
+            launch.attributes,
+        )
 
     def close(self) -> None:
         """Frees this opening's buffers and gives the context back."""
@@ -343,32 +386,19 @@ class CudaDevice:
         self.driver.close()
 
 
-def _call(loaded: Loaded, launch: Launch, own: dict[str, CudaBuffer]) -> Call:
-    kernel = loaded.kernels[launch.kernel]
-    arguments, offsets = pack_arguments(kernel, launch.imms, [_at(r, own) for r in launch.buffers])
-    return Call(
-        kernel.name,
-        loaded.functions[launch.kernel],
-        launch.grid,
-        kernel.threads,
-        dynamic_nbytes(kernel),
-        arguments,
-        offsets,
-    )
-
-
 def _at(ref: BufferRef, own: dict[str, CudaBuffer]) -> int:
     return own[ref.space].pointer + ref.offset
 
 
 def pack_arguments(
-    kernel: Kernel, imms: Sequence[int | float], pointers: Sequence[int]
+    kernel: Kernel,
+    imms: Sequence[int | float],
+    pointers: Sequence[int],
+    maps: Sequence[bytes] = (),
 ) -> tuple[bytes, tuple[int, ...]]:
-    """The parameters' bytes as the entry declares them, and where each starts. Raises LaunchError
-    on an immediate that its dtype can't hold, and on blobs.
+    """The parameters' bytes as the entry declares them, and where each starts; `maps` are the
+    blobs' bytes. Raises LaunchError on an immediate that its dtype can't hold.
     """
-    if kernel.blobs:
-        raise LaunchError(f"kernel {kernel.name} takes tensor maps, which launches don't carry yet")
     raw = struct.pack(f"<{len(pointers)}Q", *pointers)
     letters = {"i32": "i", "u32": "I", "f32": "f"}
     try:
@@ -377,4 +407,8 @@ def pack_arguments(
         raise LaunchError(f"kernel {kernel.name} immediates {tuple(imms)}: {e}") from e
     first = 8 * len(pointers)
     offsets = [8 * n for n in range(len(pointers))] + [first + 4 * n for n in range(len(imms))]
+    for blob, held in zip(kernel.blobs, maps, strict=True):
+        raw += b"\0" * (-len(raw) % blob.align)
+        offsets.append(len(raw))
+        raw += held
     return raw, tuple(offsets)

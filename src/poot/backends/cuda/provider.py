@@ -13,6 +13,8 @@ from typing import NoReturn, Protocol
 
 import numpy as np
 
+from poot.codegen.attributes import PLAIN, Attributes, TensorView
+from poot.codegen.kir.nodes import Blob
 from poot.errors import BackendError, DeviceLost, LaunchError, OutOfDeviceMemory
 from poot.limits import DeviceLimits
 
@@ -60,6 +62,7 @@ class Call:
     dynamic_nbytes: int
     arguments: bytes
     offsets: tuple[int, ...]
+    attributes: Attributes = PLAIN
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +82,11 @@ class Driver(Protocol):
 
     @property
     def has_graphs(self) -> bool: ...
+    @property
+    def can(self) -> frozenset[str]:
+        """What launches may ask for, as `backends.launches.check_launch` names it."""
+        ...
+
     @property
     def stream(self) -> int:
         """The stream's handle."""
@@ -114,6 +122,11 @@ class Driver(Protocol):
 
     def unload(self, function: Handle) -> None: ...
     def resources(self, function: Handle, threads: int, dynamic_nbytes: int) -> Resources: ...
+    def tensor_map(self, pointer: int, view: TensorView, blob: Blob) -> bytes:
+        """The bytes of a tensor map of the kernel's blob over the tensor at that address. Raises
+        LaunchError."""
+        ...
+
     def bind(self, calls: Sequence[Call]) -> Handle:
         """A launch list with its arguments laid out, to launch any number of times."""
         ...

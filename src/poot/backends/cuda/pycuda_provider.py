@@ -22,6 +22,8 @@ from poot.backends.cuda.provider import (
     facts_of,
     refuse,
 )
+from poot.codegen.attributes import TensorView
+from poot.codegen.kir.nodes import Blob
 from poot.errors import BackendError, BackendUnavailable, CaptureUnavailable, LaunchError
 
 # What the driver says for the results that poot tells apart (cuGetErrorString).
@@ -104,6 +106,11 @@ class PycudaDriver:
     @property
     def has_graphs(self) -> bool:
         return False
+
+    @property
+    def can(self) -> frozenset[str]:
+        """Nothing: pycuda launches without attributes. Launches that may overlap run in order."""
+        return frozenset()
 
     @property
     def stream(self) -> int:
@@ -196,6 +203,9 @@ class PycudaDriver:
         with self._using(f"kernel {function.name}"):
             registers, shared, local = (int(handle.get_attribute(w)) for w in which)
         return Resources(registers, shared + dynamic_nbytes, local, 0)
+
+    def tensor_map(self, pointer: int, view: TensorView, blob: Blob) -> bytes:
+        raise LaunchError(f"{blob.name}: pycuda makes no tensor maps: pip install 'poot[cuda]'")
 
     def bind(self, calls: Sequence[Call]) -> tuple[Call, ...]:
         return tuple(calls)

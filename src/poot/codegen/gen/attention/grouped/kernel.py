@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from poot.codegen.attributes import Attributes
 from poot.codegen.gen.attention.grouped.lanes import LaneTile
 from poot.codegen.gen.attention.grouped.merge import OUTS, SUMS, WORDS, Merge, Store
 from poot.codegen.gen.attention.grouped.mma import MatrixTile
@@ -30,7 +31,8 @@ def lower_grouped(request: Request, limits: DeviceLimits) -> Lowered:
     sinks = open_sinks(job)
     team = Team.of(job, form)
     _Kernel(team, stores(team, sinks)).write()
-    call = KernelCall(job.k.kernel(), (form.groups, 1, 1), tuple(job.args))
+    asked = Attributes(overlap=form.spread > 0, is_resident=form.is_split)
+    call = KernelCall(job.k.kernel(), (form.groups, 1, 1), tuple(job.args), attributes=asked)
     return Lowered((call,))
 
 
