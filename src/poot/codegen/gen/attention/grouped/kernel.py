@@ -59,22 +59,22 @@ class _Kernel:
         with k.if_(self.shares.deal(segment)):
             self.ring.start(segment)
             with k.for_(0, self.form.stages - 1, unroll=1) as n:
-                self.ring.issue(n * self.form.stage_elems)
-            offset = self.team.count(0)
+                self.ring.issue(n)
+            stage = self.team.count(0)
             self.tile.load_queries(segment)
             if self.form.lengths == "one":
-                self._shorten(segment, offset, length)
+                self._shorten(segment, stage, length)
                 return
             if not self.shares.may_go_on:
-                self._unit(segment, offset)
+                self._unit(segment, stage)
                 return
             more = self.team.flag(True)
             with k.block_() as head:
                 goes_on = k.copy(more)
             with k.while_(head, goes_on):
-                k.set(more, self._unit(segment, offset))
+                k.set(more, self._unit(segment, stage))
 
-    def _shorten(self, segment: Segment, offset: Val, length: Val) -> None:
+    def _shorten(self, segment: Segment, stage: Val, length: Val) -> None:
         """The one row's length has come, after the first copies were started."""
         k, cursor = self.k, self.ring.cursor
         has_part = self.shares.spread(segment, length)
@@ -82,29 +82,25 @@ class _Kernel:
             k.set(cursor.length, segment.length)
             k.set(cursor.end, segment.end)
             k.set(self.ring.is_done, self.ring.is_done | (self.ring.tile >= segment.end))
-            self._unit(segment, offset)
+            self._unit(segment, stage)
         with k.else_():
             self.ring.drain()
 
-    def _unit(self, segment: Segment, offset: Val) -> Val:
+    def _unit(self, segment: Segment, stage: Val) -> Val:
         """One segment; whether there is another."""
         k, form, tile = self.k, self.form, self.tile
         tile.begin()
         first = k.copy(segment.first + self.team.warp)
-        end, step = k.copy(segment.end), k.copy(self.shares.share.step)
+        end, step = k.copy(segment.end), k.op("add", self.shares.step, 0)
         length = k.copy(segment.length)
         with k.for_(first, end, step, unroll=1) as t:
             self.ring.wait()
-            before = offset - form.stage_elems
-            last = (form.stages - 1) * form.stage_elems
-            self.ring.issue(k.select(offset.eq(0), self.team.number(last), before))
-            keys = k.copy(self.ring.base + offset)
-            left = k.copy(length - t * form.tile)
+            last = self.team.number(form.stages - 1)
+            self.ring.issue(k.select(stage.eq(0), last, stage - 1))
+            keys, left = self.ring.stage(stage), length - t * form.tile
             self.ring.clean(keys + form.tile_elems, left)
             tile.run(keys, left)
-            after = offset + form.stage_elems
-            is_end = after.eq(form.ring_elems)
-            k.set(offset, k.select(is_end, self.team.number(0), after))
+            k.set(stage, k.select(stage.eq(form.stages - 1), self.team.number(0), stage + 1))
         following = segment.copied(self.team)
         more = self.team.truth(False)
         if self.shares.may_go_on:

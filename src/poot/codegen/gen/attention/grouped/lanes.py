@@ -16,7 +16,7 @@ from poot.codegen.gen.attention.grouped.mma import LEAST, SLACK
 from poot.codegen.gen.attention.grouped.ring import RING
 from poot.codegen.gen.attention.grouped.shape import WARP
 from poot.codegen.gen.attention.grouped.shares import Segment
-from poot.codegen.gen.attention.grouped.team import Team, input_name
+from poot.codegen.gen.attention.grouped.team import Team, input_name, quotient, remainder
 from poot.codegen.gen.index import ZERO
 from poot.codegen.kir.build import F32, Val
 
@@ -50,11 +50,12 @@ class LaneTile:
         self.moved = min(_log2(self.across // self.turns), _log2(self.heads))
         self.kept = self.heads >> self.moved
         k.shared(WEIGHTS, "f32", form.warps * form.tile * self.heads)
-        self.place, self.set = team.lane % self.across, team.lane // self.across
+        self.place = remainder(k, team.lane, self.across)
+        self.set = quotient(k, team.lane, self.across)
         self.turn = self.place & (self.turns - 1)
-        block = (self.place // self.turns) & ((1 << self.moved) - 1)
+        block = quotient(k, self.place, self.turns) & ((1 << self.moved) - 1)
         self.first_head = block * self.kept
-        self.is_first = (self.place // (self.turns << self.moved)).eq(0)
+        self.is_first = self.place < (self.turns << self.moved)
         self.own_weights = team.warp * (form.tile * self.heads)
         zero = k.lit(0.0)
         each = form.chunk

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from poot.codegen.gen.attention.grouped.mma import LEAST
 from poot.codegen.gen.attention.grouped.shape import WARP
 from poot.codegen.gen.attention.grouped.shares import Segment, Shares
-from poot.codegen.gen.attention.grouped.team import Team
+from poot.codegen.gen.attention.grouped.team import Team, quotient, remainder
 from poot.codegen.kir.build import F32, I32, U32, Val
 
 OUTS, SUMS, WORDS = "outs", "sums", "words"
@@ -71,9 +71,8 @@ class Merge:
     def _owned(self, number: Val, n: int) -> Pair:
         form, half = self.form, self.form.width // 2
         slot = self.team.warp + n * form.warps
-        return Pair(
-            number, number // half, (number % half) * 2, number * 2, slot * 2 + form.sums_at
-        )
+        head, channel = quotient(self.k, number, half), remainder(self.k, number, half) * 2
+        return Pair(number, head, channel, number * 2, slot * 2 + form.sums_at)
 
     def _pair(self, segment: Segment, pair: Pair, low: Val, high: Val) -> None:
         k, team, form = self.k, self.team, self.form

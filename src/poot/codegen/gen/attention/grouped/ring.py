@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from poot.codegen.gen.attention.grouped.shape import WARP
 from poot.codegen.gen.attention.grouped.shares import Segment, Shares
-from poot.codegen.gen.attention.grouped.team import Team
+from poot.codegen.gen.attention.grouped.team import Team, quotient, remainder
 from poot.codegen.kir.build import TOKEN, Val
 
 RING = "ring"
@@ -28,7 +28,8 @@ class Ring:
         self.k.shared(RING, form.dtype, form.warps * form.ring_elems, 1024)
         self.base = team.warp * form.ring_elems
         per_row = min(form.chunks, WARP)
-        self.own_row, self.own_chunk = team.lane // per_row, team.lane % per_row
+        self.own_row = quotient(self.k, team.lane, per_row)
+        self.own_chunk = remainder(self.k, team.lane, per_row)
         self.keys, self.values = team.name_of("k"), team.name_of("v")
         self.pool = form.parts.at["k"].type.shape[0] if form.is_paged else 0
         self.token = self.k.op("async_commit", type=TOKEN)
@@ -101,8 +102,8 @@ class Ring:
 
     def _slot_of(self, first_tile: Val) -> Val:
         team, form = self.team, self.form
-        half = team.lane // form.tile
-        at = (first_tile + half * self.shares.share.step) * form.tile + team.lane % form.tile
+        half, place = quotient(self.k, team.lane, form.tile), remainder(self.k, team.lane, form.tile)
+        at = (first_tile + half * self.shares.step) * form.tile + place
         key = self.k.op("max", self.k.op("min", at, self.cursor.length - 1), 0)
         parts, ix = form.parts, team.job.indexer
         row = ix.atom(self.k.copy(self.cursor.row), parts.batch)
@@ -114,7 +115,7 @@ class Ring:
         return WARP // self.form.tile
 
     def _read_slots(self) -> None:
-        ahead = self.tile + self.shares.share.step * self._tiles_a_read
+        ahead = self.tile + self.shares.step * self._tiles_a_read
         self.k.set(self.slots, self._slot_of(self.tile))
         self.k.set(self.later, self._slot_of(ahead))
         self.k.set(self.turn, 0)
@@ -124,30 +125,33 @@ class Ring:
         k.set(self.turn, self.turn + 1)
         with k.if_(self.turn.eq(self._tiles_a_read)):
             k.set(self.slots, self.later)
-            ahead = self.tile + self.shares.share.step * self._tiles_a_read
+            ahead = self.tile + self.shares.step * self._tiles_a_read
             k.set(self.later, self._slot_of(ahead))
             k.set(self.turn, 0)
 
     # Issue, wait, clean
 
-    def issue(self, offset: Val) -> None:
-        """Starts the copies of the next tile into the stage at `offset` of the ring, and closes
-        their group: one group a call, so that `wait` counts tiles."""
+    def stage(self, number: Val) -> Val:
+        """Where a stage of the ring starts."""
+        return self.base + number * self.form.stage_elems
+
+    def issue(self, stage: Val) -> None:
+        """Starts the copies of the next tile into a stage, and closes their group: one group a
+        call, so that `wait` counts tiles."""
         k = self.k
         with k.if_(~self.is_done):
-            target = k.copy(self.base + offset)
-            self._copy(target)
+            self._copy(self.stage(stage))
             self._advance()
         k.op("async_commit", type=TOKEN)
 
     def _copy(self, target: Val) -> None:
         k, form = self.k, self.form
-        first = k.copy(self.tile * form.tile)
-        left = k.copy(self.cursor.length - first)
+        first = self.tile * form.tile
+        left = self.cursor.length - first
         if form.is_paged:
             self._copy_slots(target)
             return
-        source = k.copy(self.origin + first * form.width)
+        source = self.origin + first * form.width
         if form.lengths == "fixed" and form.parts.keys % form.tile == 0:
             self._copy_whole(target, source)
             return
@@ -177,11 +181,11 @@ class Ring:
     def _copy_rest(self, target: Val, source: Val, left: Val) -> None:
         """The last tile of a unit: rows past the end repeat the last one there is."""
         k, form = self.k, self.form
-        last = k.copy(k.op("max", left - 1, 0))
+        last = k.op("max", left - 1, 0)
         per_row = max(form.chunks // WARP, 1)
         with k.for_(0, form.copies, unroll=1) as n:
-            row = self.own_row + (n // per_row) * max(WARP // form.chunks, 1)
-            inside = (n % per_row) * WARP
+            row = self.own_row + quotient(k, n, per_row) * max(WARP // form.chunks, 1)
+            inside = remainder(k, n, per_row) * WARP
             chunk = self._turned(row, self.own_chunk + inside)
             to = target + row * form.width + chunk * form.chunk
             there = k.op("min", row, last) - self.own_row
@@ -189,7 +193,7 @@ class Ring:
 
     def _copy_slots(self, target: Val) -> None:
         form, k = self.form, self.k
-        first = k.copy(self.turn * form.tile)
+        first = self.turn * form.tile
         line = form.parts.kv_heads * form.width
         origin = k.copy(self.origin)
         for n in range(form.copies):
@@ -202,7 +206,7 @@ class Ring:
 
     def _advance(self) -> None:
         k = self.k
-        k.set(self.tile, self.tile + self.shares.share.step)
+        k.set(self.tile, self.tile + self.shares.step)
         if not self.shares.may_go_on and not self.form.is_paged:
             k.set(self.is_done, self.tile >= self.cursor.end)
             return

@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from poot.codegen.gen.attention.grouped.shape import WARP
-from poot.codegen.gen.attention.grouped.team import Team, quotient
+from poot.codegen.gen.attention.grouped.team import Team, quotient, remainder
 from poot.codegen.kir.build import Val
 
 _BEGIN, _WHOLE, _LAST = 0, 1, 2
@@ -88,6 +88,14 @@ class Shares:
         self.share = Share.fresh(team)
 
     @property
+    def step(self) -> Val:
+        """From a subgroup's tile to its next."""
+        form = self.form
+        if form.is_single or not form.spread:
+            return self.team.number(max(form.spread, 1) * form.warps)
+        return self.share.step
+
+    @property
     def may_go_on(self) -> bool:
         """Whether a group may have another unit after its first."""
         return not self.form.is_single
@@ -109,14 +117,18 @@ class Shares:
             self.k.set(go, self._cut(segment, total, least, most))
         return self.k.op("agree", go)
 
+    def _split(self, x: Val, d: int) -> tuple[Val, Val]:
+        return quotient(self.k, x, d), remainder(self.k, x, d)
+
     # Equal rows, few units
 
     def _place(self, segment: Segment, length: Val | None) -> Val:
         """The part of a unit that the group's number names."""
         k, form, share = self.k, self.form, self.share
-        unit, part = self.team.group // form.spread, self.team.group % form.spread
-        k.set(segment.row, unit // form.parts.kv_heads)
-        k.set(segment.head, unit % form.parts.kv_heads)
+        unit, part = self._split(self.team.group, form.spread)
+        row, head = self._split(unit, form.parts.kv_heads)
+        k.set(segment.row, row)
+        k.set(segment.head, head)
         k.set(segment.first, part * form.warps)
         k.set(share.step, form.spread * form.warps)
         return self.spread(segment, self.team.length(segment.row) if length is None else length)
@@ -129,9 +141,9 @@ class Shares:
             (segment.length, length), (segment.tiles, tiles), (segment.end, tiles),
         ):  # fmt: skip
             k.set(register, value)
-        parts = k.op("min", (tiles + (form.warps - 1)) // form.warps, form.spread)
+        parts = k.op("min", quotient(k, tiles + (form.warps - 1), form.warps), form.spread)
         k.set(self.share.parts, parts)
-        return self.team.group % form.spread < parts
+        return self._split(self.team.group, form.spread)[1] < parts
 
     # Shares of equal cost
 
@@ -171,7 +183,9 @@ class Shares:
         go = team.flag(False)
         whole = total * form.parts.kv_heads
         groups = k.op("min", whole, form.groups)
-        k.set(share.quota, k.op("max", whole // form.groups, 1))
+        near = quotient(k, whole, form.groups)
+        quota = k.select(near * form.groups > whole, near - 1, near)
+        k.set(share.quota, k.op("max", quota, 1))
         k.set(share.extra, whole - share.quota * groups)
         with k.if_(team.group < groups):
             start = k.copy(self.start_of(team.group))
@@ -220,7 +234,8 @@ class Shares:
         heads, each = self.form.parts.kv_heads, tiles + self.form.start_cost
         literal = each.literal
         unit = quotient(self.k, cost, each if literal is None else int(literal))
-        return unit // heads, unit % heads, tiles, unit * each
+        row, head = self._split(unit, heads)
+        return row, head, tiles, unit * each
 
     def _search(
         self, start: Val, stop: Val, begin: tuple[Val, ...], finish: tuple[Val, ...]

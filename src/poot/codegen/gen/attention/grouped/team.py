@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from poot.codegen.gen.attention.grouped.shape import WARP, Form
 from poot.codegen.gen.job import Job
-from poot.codegen.kir.build import BOOL, I32, KernelBuilder, Val
+from poot.codegen.kir.build import BOOL, I32, U32, KernelBuilder, Val
 from poot.ir.graph import Var
 
 
@@ -90,10 +90,19 @@ def input_name(job: Job, var: Var) -> str | None:
 
 
 def quotient(k: KernelBuilder, x: Val, d: Val | int) -> Val:
-    """x / d of natural numbers whose quotient is below 2^20, by an f32 reciprocal and a step of
+    """x / d of natural numbers. By a number, x * d stays below 2^32: a shift, or the high word of a
+    product. By a register, the quotient stays below 2^20: an f32 reciprocal and a step of
     correction."""
     if isinstance(d, int):
-        return x // d
+        if d & (d - 1) == 0:
+            return x >> (d.bit_length() - 1)
+        magic = k.lit(-(-(1 << 32) // d), U32)
+        return k.bitcast(k.op("mulhi", k.bitcast(x, U32), magic), I32)
     near = k.cast(k.cast(x, "f32") * k.op("rcp", k.cast(d, "f32")), "i32")
     rest = x - near * d
     return k.select(rest < 0, near - 1, k.select(rest >= d, near + 1, near))
+
+
+def remainder(k: KernelBuilder, x: Val, d: int) -> Val:
+    """What `quotient` by a number leaves."""
+    return x & (d - 1) if d & (d - 1) == 0 else x - quotient(k, x, d) * d
