@@ -1,11 +1,11 @@
-"""Decode attention on one NVIDIA card: poot beside PyTorch's SDPA and FlashInfer, in one process, on
-the same tensors, L2 cold, by graph replay.
+"""Decode attention on one NVIDIA card: poot beside PyTorch's SDPA and FlashInfer, in one process,
+on the same tensors, L2 cold, by graph replay.
 
     python -m benchmarks.decode --out benchmarks/results [--seconds 420] [--only NAME ...]
 
-Every kernel is compared with f64 first, run twice for equal bits, and its words between groups must
-rest after; lengths are read on the device, and what lies past a row's end is NaN. A row is a process's
-work for as long as nothing fails: a row that hangs or breaks the context is noted, and the next row
+Every kernel is compared with f64 first, run twice for equal bits, and its words between groups
+must rest after; lengths are read on the device, and what lies past a row's end is NaN. One process
+does all rows while nothing fails: a row that hangs or breaks the context is noted, and the next row
 gets a new process. Writes decode-<date>.json and a plot; a table comes last.
 """
 
@@ -17,11 +17,13 @@ import os
 import subprocess
 import sys
 import time
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 
 from benchmarks.decode_kernels import build_all, limits_of
-from benchmarks.decode_rows import CHECKS, ROWS, Row, ceiling, run_row
+from benchmarks.decode_rows import CHECKS, ROWS, ceiling, run_row
+from benchmarks.decode_table import Line, plot, table
 
 ROW_SECONDS = 90.0
 
@@ -54,7 +56,8 @@ class Board:
         self.started = None
         if not self.log.is_file():
             return
-        for line in self.log.read_text().splitlines():
+        whole, _, _ = self.log.read_text().rpartition("\n")  # a line may be on its way
+        for line in whole.splitlines():
             found = json.loads(line)
             if "start" in found:
                 self.started = (found["start"], found["at"])
@@ -108,87 +111,6 @@ def _machine() -> dict[str, object]:
     return {"gpu": done.stdout.strip(), "command": " ".join(sys.argv)}
 
 
-def _median(times: object) -> float | None:
-    if not isinstance(times, list) or not times:
-        return None
-    mids = sorted(float(t[0]) for t in times)
-    return mids[len(mids) // 2]
-
-
-def summary(row: Row, report: dict[str, object]) -> dict[str, object]:
-    """A row of the table: poot's best planned kernel, dense and paged, the peers, the ratios."""
-    us = report.get("us")
-    if not isinstance(us, dict):
-        return {"row": row.name, "failed": report.get("failed", "no times")}
-    found = {str(k): _median(v) for k, v in us.items()}
-    peers = {k: v for k, v in found.items() if not k.startswith("poot ") and v}
-    planned = {d.name: d for d in row.decodes() if d.numbers is None}
-    out: dict[str, object] = {"row": row.name}
-    for name, d in planned.items():
-        form = "paged" if d.pool else "live" if d.is_live else "fixed"
-        plain, overlap = found.get(f"poot {name}"), found.get(f"poot {name} overlap")
-        out[form], out[f"{form} overlap"] = plain, overlap
-    best = min(peers.values(), default=None)
-    mine = out.get("live") or out.get("paged")
-    out["peers"], out["best peer"] = peers, best
-    if isinstance(mine, float):
-        out["TB/s"] = report["nbytes"] / mine / 1e6  # type: ignore[operator]
-        out["ratio"] = mine / best if best else None
-        out["goal"] = row.goal
-        rate = out["TB/s"]
-        is_met = (
-            rate >= row.goal if row.goal_is_rate else best is not None and mine / best <= row.goal
-        )  # type: ignore[operator]
-        out["met"] = bool(is_met)
-    out["others"] = {k: v for k, v in found.items() if k.startswith("poot ") and k[5:].removesuffix(" overlap") not in planned}  # fmt: skip
-    return out
-
-
-def _number(value: object, digits: int = 1) -> str:
-    return f"{value:.{digits}f}" if isinstance(value, float) else "-"
-
-
-def _table(rows: list[dict[str, object]]) -> str:
-    head = f"{'row':<22}{'live':>8}{'+ovl':>8}{'fixed':>8}{'paged':>8}{'+ovl':>8}{'TB/s':>7}  {'ratio':>6}{'goal':>6}  peers"
-    lines = [head]
-    for r in rows:
-        if "failed" in r:
-            lines.append(f"{r['row']:<22}failed: {r['failed']}")
-            continue
-        peers = ", ".join(f"{k} {_number(v)}" for k, v in dict(r["peers"]).items())  # type: ignore[call-overload]
-        cells = "".join(
-            f"{_number(r.get(c)):>8}"
-            for c in ("live", "live overlap", "fixed", "paged", "paged overlap")
-        )
-        mark = "ok" if r.get("met") else "  "
-        lines.append(
-            f"{r['row']:<22}{cells}{_number(r.get('TB/s'), 2):>7}  {_number(r.get('ratio'), 3):>6}{_number(r.get('goal'), 2):>6} {mark} {peers}"
-        )
-        for name, value in dict(r["others"]).items():  # type: ignore[call-overload]
-            lines.append(f"    {name} {_number(value)}")
-    return "\n".join(lines)
-
-
-def _plot(rows: list[dict[str, object]], path: Path) -> None:
-    try:
-        import matplotlib  # noqa: PLC0415 - only where it is there
-
-        matplotlib.use("Agg")
-        from matplotlib import pyplot  # noqa: PLC0415
-    except ImportError:
-        return
-    shown = [r for r in rows if isinstance(r.get("ratio"), float)]
-    figure, axes = pyplot.subplots(figsize=(9, 0.45 * len(shown) + 1.5))
-    axes.barh([str(r["row"]) for r in shown], [r["ratio"] for r in shown], color="#3a6ea5")
-    for n, r in enumerate(shown):
-        axes.plot([r["goal"], r["goal"]], [n - 0.4, n + 0.4], color="#c0392b")
-    axes.axvline(1.0, color="black", linewidth=0.8)
-    axes.invert_yaxis()
-    axes.set_xlabel("time / best peer's time, same run (red: goal)")
-    figure.tight_layout()
-    figure.savefig(path, dpi=120)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=Path(os.environ.get("OUT", "build/decode")))
@@ -216,31 +138,28 @@ def main() -> None:
     names = ["ceiling", *(c.name for c in checks[::6]), *(r.name for r in rows)]
     names += [c.name for c in checks if c.name not in names]
     reports = _run_all(names, folder, log, end)
-    table = [summary(r, reports.get(r.name, {})) for r in rows]
+    lines = [Line.of(r, reports.get(r.name, {})) for r in rows]
     right = [c.name for c in checks if reports.get(c.name, {}).get("right")]
     wrong = {c.name: reports.get(c.name, {}) for c in checks if c.name not in right}
     now = datetime.now(UTC)
     result = {
-        "date": now.isoformat(), **_machine(), "ceiling": reports.get("ceiling"), "table": table,
-        "checks right": right, "checks wrong": wrong, "kernels": facts, "rows": reports,
+        "date": now.isoformat(), **_machine(), "ceiling": reports.get("ceiling"),
+        "table": [asdict(line) for line in lines], "checks right": right, "checks wrong": wrong,
+        "kernels": facts, "rows": reports,
     }  # fmt: skip
     path = given.out / f"decode-{now:%Y-%m-%d}.json"
     path.write_text(json.dumps(result, indent=1, default=str))
-    _plot(table, path.with_suffix(".png"))
-    print(
-        f"checks: {len(right)} of {len(checks)} right",
-        *(f"  not: {k} {str(v)[:500]}" for k, v in list(wrong.items())[:6]),
-        sep="\n",
-    )
+    print(f"checks: {len(right)} of {len(checks)} right")
+    for name, report in list(wrong.items())[:6]:
+        print(f"  not: {name} {str(report)[:500]}")
     print(f"ceiling: {reports.get('ceiling')}")
-    print(_table(table), flush=True)
+    print(table(lines), flush=True)
+    plot(lines, path.with_suffix(".png"))
 
 
 def _multiprocessors() -> int:
-    done = subprocess.run(
-        [sys.executable, "-c", "import torch; print(torch.cuda.get_device_properties(0).multi_processor_count)"],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    asks = "import torch; print(torch.cuda.get_device_properties(0).multi_processor_count)"
+    done = subprocess.run([sys.executable, "-c", asks], capture_output=True, text=True, check=False)
     return int(done.stdout) if done.stdout.strip().isdigit() else 132
 
 

@@ -17,6 +17,7 @@ from poot.codegen.gen.lower import lower
 from poot.codegen.gen.lowered import KernelCall
 from poot.codegen.ptx.emit import emit_ptx
 from poot.codegen.ptx.memory import dynamic_nbytes
+from poot.errors import PootError
 from poot.ir.text import parse
 from poot.limits import DeviceLimits, profile
 from poot.planner.grouped import Numbers, choose_grouped
@@ -130,7 +131,7 @@ def build_all(
         try:
             built = build(decode, limits)
             facts[decode.name] = {"schedule": built.why, **assemble(built, folder)}
-        except Exception as e:  # what went wrong is the row's result
+        except (PootError, ValueError, AssertionError, OSError) as e:  # the row's result
             facts[decode.name] = {"error": f"{type(e).__name__}: {e}"[:400]}
 
     with ThreadPoolExecutor(16) as pool:

@@ -45,7 +45,7 @@ def flashinfer_calls(
 ) -> list[Callable[[], torch.Tensor]]:
     """`run()` of FlashInfer's paged decode over pools [pages, 2, 16, heads, width], planned once.
     Raises ImportError where it isn't there."""
-    import flashinfer  # noqa: PLC0415 - a peer that may be missing
+    import flashinfer
 
     heads, width, kv_heads = q.shape[1], q.shape[2], pools[0].shape[3]
     workspace = torch.empty(WORKSPACE_NBYTES, dtype=torch.uint8, device=q.device)

@@ -14,12 +14,15 @@ import torch
 from benchmarks.decode_kernels import Built, Decode, Launcher, Numbers, build, limits_of
 from benchmarks.decode_peers import flashinfer_calls, sdpa
 
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"  # a dry run has none
 PAGE = 16
 DTYPES = {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32}
 # Relative errors by norm: an output's own rounding is 1.6e-3 in bf16 and 2e-4 in f16.
 WITHIN = {"bf16": 4e-3, "f16": 1e-3, "f32": 2e-6}
 COLD_NBYTES = 400_000_000
 CALLS, TIMES = 8, 15
+# What a peer raises that isn't installed, wasn't built, or doesn't take a shape.
+FAILURES = (ImportError, RuntimeError, ValueError, TypeError, OSError, AttributeError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +79,7 @@ def zipf(count: int, total: int) -> tuple[int, ...]:
 
 WIDE, NARROW = (8, 1, 3, 16), (4, 2, 3, 16)
 ROWS: tuple[Row, ...] = (
-    Row("B1 L4096", (4096,), 32, 8, 128, peers=("cudnn", "flash"), goal=0.75, others=((8, 1, 3, 16),)),
+    Row("B1 L4096", (4096,), 32, 8, 128, peers=("cudnn", "flash"), goal=0.75, others=(WIDE,)),
     Row("B1 L32768", (32768,), 32, 8, 128, goal=0.90),
     Row("B1 L131072", (131072,), 32, 8, 128, goal=0.97),
     Row("B8 L4096", (4096,) * 8, 32, 8, 128, goal=0.93),
@@ -127,7 +130,7 @@ class Tensors:
     @staticmethod
     def of(row: Row, sets: int) -> Tensors:
         """Normal data. What lies past a row's end, and what no row's map names, is NaN."""
-        dtype, device = DTYPES[row.dtype], "cuda"
+        dtype, device = DTYPES[row.dtype], DEVICE
         batch = len(row.lengths)
         q = torch.randn(batch, row.heads, 1, row.width, device=device).to(dtype)
         lengths = torch.tensor(row.lengths, dtype=torch.int32, device=device)
@@ -159,14 +162,14 @@ class Tensors:
             read[b, :length] = slots[:length]
             self.pages.append(own)
             at += count
-        self.read = read.cuda()
+        self.read = read.to(DEVICE)
 
     def gathered(self, pool: torch.Tensor) -> torch.Tensor:
         """The dense form of a pool: [batch, heads, keys, width]."""
         assert self.read is not None
         row = self.row
         out = torch.empty(
-            len(row.lengths), row.kv_heads, row.keys, row.width, device="cuda", dtype=pool.dtype
+            len(row.lengths), row.kv_heads, row.keys, row.width, device=DEVICE, dtype=pool.dtype
         )
         for b in range(len(row.lengths)):
             out[b] = pool[self.read[b].long()].transpose(0, 1)
@@ -204,7 +207,7 @@ class Bench:
     def __init__(self, built: Built, tensors: Tensors, folder: Path) -> None:
         self.launcher = Launcher(built, folder)
         self.tensors = tensors
-        self.words = torch.full((max(built.words, 1),), -1, dtype=torch.int32, device="cuda")
+        self.words = torch.full((max(built.words, 1),), -1, dtype=torch.int32, device=DEVICE)
         decode = built.decode
         keys = tensors.key_pools if decode.pool else tensors.keys
         values = tensors.value_pools if decode.pool else tensors.values
@@ -280,20 +283,21 @@ def _peers(
     if row.dtype == "f32":
         return found, missing
     try:
+        paged = (-1, PAGE, row.kv_heads, row.width)
         pools = [
-            torch.stack([k.view(-1, PAGE, row.kv_heads, row.width), v.view(-1, PAGE, row.kv_heads, row.width)], 1)
+            torch.stack([k.view(paged), v.view(paged)], 1)
             for k, v in zip(tensors.key_pools, tensors.value_pools, strict=True)
-        ]  # fmt: skip
+        ]
         counts = torch.tensor([0, *(-(-n // PAGE) for n in row.lengths)], dtype=torch.int32)
-        starts = counts.cumsum(0).to(torch.int32).cuda()
-        last = torch.tensor([(n - 1) % PAGE + 1 for n in row.lengths], dtype=torch.int32).cuda()
+        starts = counts.cumsum(0).to(torch.int32).to(DEVICE)
+        last = torch.tensor([(n - 1) % PAGE + 1 for n in row.lengths], dtype=torch.int32).to(DEVICE)
         for cores in (False, True):
             calls = flashinfer_calls(
-                tensors.q[:, :, 0], pools, torch.cat(tensors.pages).cuda(), starts, last,
+                tensors.q[:, :, 0], pools, torch.cat(tensors.pages).to(DEVICE), starts, last,
                 tensor_cores=cores,
             )  # fmt: skip
             found[f"flashinfer{' tensor' if cores else ''}"] = list(calls)
-    except Exception as e:  # a peer that isn't there, or that fails, is noted
+    except FAILURES as e:  # a peer that isn't there, or that fails, is noted
         missing["flashinfer"] = f"{type(e).__name__}: {e}"[:200]
     return found, missing
 
@@ -309,7 +313,7 @@ def _check_peers(
             rows = tensors.rows()
             got = got[:, :, 0] if got.dim() == 4 else got
             out[name] = error_of(got[rows], want)
-        except Exception as e:  # a backend that refuses the shape is noted
+        except FAILURES as e:  # a backend that refuses the shape is noted
             out[name] = f"{type(e).__name__}: {e}"[:200]
             del peers[name]
     return out
@@ -325,7 +329,7 @@ def run_row(row: Row, folder: Path) -> dict[str, object]:
     limits = limits_of(torch.cuda.get_device_properties(0).multi_processor_count)
     report: dict[str, object] = {"row": row.name, "nbytes": row.nbytes, "goal": row.goal}
     benches: dict[str, Bench] = {}
-    checks: dict[str, object] = {}
+    checks: dict[str, dict[str, object]] = {}
     for decode in row.decodes():
         try:
             bench = Bench(build(decode, limits), tensors, folder)
@@ -338,7 +342,7 @@ def run_row(row: Row, folder: Path) -> dict[str, object]:
             checks[decode.name] = {"right": None, "why": str(e)[:300]}
     report["checks"] = checks
     if is_check:
-        report["right"] = all(c.get("right") is not False for c in checks.values() if isinstance(c, dict))  # fmt: skip
+        report["right"] = all(c["right"] is not False for c in checks.values())
         return report
     peers, missing = _peers(row, tensors)
     report["missing"] = missing
@@ -364,11 +368,8 @@ def run_row(row: Row, folder: Path) -> dict[str, object]:
 
 def ceiling() -> dict[str, float]:
     """Read bandwidth of a large sum, TB/s, and an empty launch's time in a graph, us."""
-    x = torch.empty(1 << 30, device="cuda").normal_()
-    us, _, _ = graph_us([lambda: torch.sum(x)])
-    one = torch.zeros(1, device="cuda")
-    empty, _, _ = graph_us([lambda: one.add_(1)] * 20)
-    rate = x.numel() * 4 / us / 1e6
-    del x
-    torch.cuda.empty_cache()
-    return {"read_tb_s": rate, "small_launch_us": empty}
+    data = torch.empty(1 << (30 if DEVICE == "cuda" else 10), device=DEVICE).normal_()
+    us, _, _ = graph_us([lambda: torch.sum(data)])
+    one = torch.zeros(1, device=DEVICE)
+    small, _, _ = graph_us([lambda: one.add_(1)] * 20)
+    return {"read_tb_s": data.numel() * 4 / us / 1e6, "small_launch_us": small}
