@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -103,12 +104,15 @@ def _run_all(names: list[str], folder: Path, log: Path, end: float) -> dict[str,
 
 
 def _machine() -> dict[str, object]:
+    said = {"command": " ".join(sys.argv)}
+    if shutil.which("nvidia-smi") is None:
+        return {"gpu": "none", **said}
     query = "name,driver_version,clocks.sm,clocks.mem,clocks.max.sm"
     done = subprocess.run(
         ["nvidia-smi", f"--query-gpu={query}", "--format=csv,noheader"],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
-    return {"gpu": done.stdout.strip(), "command": " ".join(sys.argv)}
+    return {"gpu": done.stdout.strip(), **said}
 
 
 def main() -> None:
