@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import torch
 from torch.nn import functional
@@ -44,10 +45,14 @@ def flashinfer_calls(
     tensor_cores: bool,
 ) -> list[Callable[[], torch.Tensor]]:
     """`run()` of FlashInfer's paged decode over pools [pages, 2, 16, heads, width], planned once.
-    Raises ImportError where it isn't there."""
+    Raises ImportError where it isn't there, or has no compiled modules of this width."""
     import flashinfer
+    from flashinfer.jit.env import FLASHINFER_AOT_DIR
 
     heads, width, kv_heads = q.shape[1], q.shape[2], pools[0].shape[3]
+    kind = "prefill" if tensor_cores else "decode"
+    if not list(Path(FLASHINFER_AOT_DIR).glob(f"batch_{kind}*head_dim_qk_{width}_*/*.so")):
+        raise ImportError(f"FlashInfer has no compiled batch_{kind} of width {width}")
     workspace = torch.empty(WORKSPACE_NBYTES, dtype=torch.uint8, device=q.device)
     wrapper = flashinfer.BatchDecodeWithPagedKVCacheWrapper(
         workspace, "NHD", use_cuda_graph=False, use_tensor_cores=tensor_cores
