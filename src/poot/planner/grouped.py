@@ -24,8 +24,8 @@ _RESERVED = 1 << 10
 MATRIX_WIDTHS = (64, 128, 256)
 LANE_WIDTHS = (64, 128)
 # Forms of the op that this schedule has no code for.
-_UNTAKEN = ("k_shared", "mask", "bias", "sink")
-_UNTAKEN_ATTRS = ("softcap", "causal", "window", "lse")
+_UNTAKEN = ("k_shared",)
+_UNTAKEN_ATTRS = ("causal", "window")
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from poot.codegen.attributes import Attributes
 from poot.codegen.gen.attention.grouped.lanes import LaneTile
-from poot.codegen.gen.attention.grouped.merge import OUTS, SUMS, WORDS, Merge, Store
+from poot.codegen.gen.attention.grouped.merge import OUTS, SUMS, WORDS, Merge
 from poot.codegen.gen.attention.grouped.mma import MatrixTile
 from poot.codegen.gen.attention.grouped.ring import Ring
 from poot.codegen.gen.attention.grouped.shape import WARP, Form
 from poot.codegen.gen.attention.grouped.shares import Segment, Shares
-from poot.codegen.gen.attention.grouped.store import stores
+from poot.codegen.gen.attention.grouped.store import Results
 from poot.codegen.gen.attention.grouped.team import Team
 from poot.codegen.gen.job import open_job
 from poot.codegen.gen.lowered import KernelCall, Lowered
@@ -30,7 +30,7 @@ def lower_grouped(request: Request, limits: DeviceLimits) -> Lowered:
         job.args.append(("scratch", last))
     sinks = open_sinks(job)
     team = Team.of(job, form)
-    _Kernel(team, stores(team, sinks)).write()
+    _Kernel(team, Results(team, tuple(sinks))).write()
     asked = Attributes(overlap=form.spread > 0, is_resident=form.is_split)
     call = KernelCall(job.k.kernel(), (form.groups, 1, 1), tuple(job.args), attributes=asked)
     return Lowered((call,))
@@ -39,13 +39,13 @@ def lower_grouped(request: Request, limits: DeviceLimits) -> Lowered:
 class _Kernel:
     """One kernel's control around its parts."""
 
-    def __init__(self, team: Team, merge_store: Store) -> None:
+    def __init__(self, team: Team, results: Results) -> None:
         self.team, self.form, self.k = team, team.form, team.k
         self.shares = Shares(team)
         kind = MatrixTile if self.form.is_matrix else LaneTile
         self.ring = Ring(team, self.shares, is_turned=kind.is_turned)
         self.tile = kind(team)
-        self.merge = Merge(team, self.shares, merge_store)
+        self.merge = Merge(team, self.shares, results.store)
 
     def write(self) -> None:
         k = self.k
@@ -99,7 +99,7 @@ class _Kernel:
             self.ring.issue(k.select(stage.eq(0), last, stage - 1))
             keys, left = self.ring.stage(stage), length - t * form.tile
             self.ring.clean(keys + form.tile_elems, left)
-            tile.run(keys, left)
+            tile.run(segment, t * form.tile, keys, left)
             k.set(stage, k.select(stage.eq(form.stages - 1), self.team.number(0), stage + 1))
         following = segment.copied(self.team)
         more = self.team.truth(False)

@@ -4,7 +4,7 @@
 `turns` keys of a tile. The turns * heads products of a lane are reduced together by a halving
 butterfly: a lane reads key row u ^ own and holds its queries in an order of its own, so that no
 step selects, and it ends with one key and `kept` heads. A weight is made once and goes through
-workgroup memory to the lanes that add up values. Queries hold scale * log2(e).
+workgroup memory to the lanes that add up values. Where scores are plain, queries hold the scale.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from poot.codegen.gen.attention.grouped.mma import LEAST, SLACK
 from poot.codegen.gen.attention.grouped.ring import RING
+from poot.codegen.gen.attention.grouped.scores import LEAST, Scores
 from poot.codegen.gen.attention.grouped.shape import WARP
 from poot.codegen.gen.attention.grouped.shares import Segment
 from poot.codegen.gen.attention.grouped.team import Team, input_name, quotient, remainder
@@ -41,6 +41,7 @@ class LaneTile:
 
     def __init__(self, team: Team) -> None:
         self.team, self.form, self.k = team, team.form, team.k
+        self.scores = Scores.of(team)
         form, k = team.form, team.k
         self.across = form.chunks
         self.sets = WARP // self.across
@@ -67,7 +68,7 @@ class LaneTile:
     def load_queries(self, segment: Segment) -> None:
         """The queries of the segment's unit, scaled, in the lane's order of heads."""
         k, form = self.k, self.form
-        scale = form.parts.scale * math.log2(math.e)
+        scale = self.scores.factor if self.scores.is_plain else 1.0
         row, own = k.copy(segment.row), k.copy(segment.head)
         for n, registers in enumerate(self.queries):
             head = self.first_head ^ n
@@ -106,10 +107,18 @@ class LaneTile:
             k.set(most, LEAST)
             k.set(total, 0.0)
 
-    def run(self, keys: Val, left: Val) -> None:
-        """Takes in the tile at `keys` in the ring, of which `left` keys are of the unit."""
+    def run(self, segment: Segment, first: Val, keys: Val, left: Val) -> None:
+        """Takes in the tile at `keys` in the ring: the segment's keys from `first` on, of which
+        `left` are of the unit."""
         k, form = self.k, self.form
-        self._softmax(self._scores(keys), left)
+        scores = self._products(keys)
+        if not self.scores.is_plain:
+            key = first + self.set * self.turns + self.turn
+            scores = [
+                self.scores.value(x, segment, self.first_head + n, key)
+                for n, x in enumerate(scores)
+            ]
+        self._softmax(scores, left)
         k.barrier("subgroup")
         for u in range(self.turns):
             row = self.set * self.turns + u
@@ -145,8 +154,8 @@ class LaneTile:
             out.append(total)
         return out
 
-    def _scores(self, keys: Val) -> list[Val]:
-        """The lane's scores: its key, its `kept` heads."""
+    def _products(self, keys: Val) -> list[Val]:
+        """The lane's products: its key, its `kept` heads."""
         s = [self._dots(keys, u) for u in range(self.turns)]
         half = self.turns // 2
         while half:
@@ -170,12 +179,13 @@ class LaneTile:
         if not (form.lengths == "fixed" and form.parts.keys % form.tile == 0):
             is_past = key >= left
             scores = [k.select(is_past, k.lit(-math.inf), s) for s in scores]
-        is_over = scores[0] > self.most[0] + SLACK
+        slack = self.scores.slack
+        is_over = scores[0] > self.most[0] + slack
         for s, most in zip(scores[1:], self.most[1:], strict=True):
-            is_over = is_over | (s > most + SLACK)
+            is_over = is_over | (s > most + slack)
         with k.if_(k.op("vote_any", is_over)):
             self._raise(scores)
-        weights = [k.op("exp2", s - m) for s, m in zip(scores, self.most, strict=True)]
+        weights = [self.scores.power(s - m) for s, m in zip(scores, self.most, strict=True)]
         for total, weight in zip(self.total, weights, strict=True):
             k.set(total, total + weight)
         at = self.own_weights + key * self.heads + self.first_head
@@ -194,7 +204,7 @@ class LaneTile:
         shrinks: list[Val] = []
         for s, most, total in zip(scores, self.most, self.total, strict=True):
             new = k.op("max", team.max_xor(s, *masks), most)
-            shrinks.append(k.op("exp2", most - new))
+            shrinks.append(self.scores.power(most - new))
             k.set(most, new)
             k.set(total, total * shrinks[-1])
         for head, registers in enumerate(self.acc):

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from poot.codegen.gen.attention.grouped.mma import LEAST
+from poot.codegen.gen.attention.grouped.scores import LEAST, Scores
 from poot.codegen.gen.attention.grouped.shape import WARP
 from poot.codegen.gen.attention.grouped.shares import Segment, Shares
 from poot.codegen.gen.attention.grouped.team import Team, quotient, remainder
@@ -26,12 +26,11 @@ REST = (1 << 32) - 1
 _BATCH, _SMALL_BATCH = 16, 8
 _MANY_WARPS = 8
 
-Store = Callable[[Val, Val, Val, Val], None]
-
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A lane's pair of channels of a unit: its number, and where its group keeps it."""
+    """A lane's pair of channels of a unit: its number, head of the unit and first channel, and
+    where its group keeps it."""
 
     number: Val
     head: Val
@@ -40,12 +39,26 @@ class Pair:
     sums_at: Val
 
 
+@dataclass(frozen=True, slots=True)
+class State:
+    """A head's maximum and sum, and two channels of it, not yet divided."""
+
+    most: Val
+    total: Val
+    x: Val
+    y: Val
+
+
+Store = Callable[[Segment, Pair, State], None]
+
+
 class Merge:
-    """`store(segment's unit, pair, x, y)` writes two finished channels."""
+    """`store` finishes and writes a pair of channels."""
 
     def __init__(self, team: Team, shares: Shares, store: Store) -> None:
         self.team, self.form, self.k, self.shares = team, team.form, team.k, shares
         self.store = store
+        self.scores = Scores.of(team)
         is_full = team.form.warps * team.form.residents > _MANY_WARPS
         self.batch = _SMALL_BATCH if is_full else _BATCH
         form = team.form
@@ -78,7 +91,7 @@ class Merge:
         k, team, form = self.k, self.team, self.form
         most, total, x, y = self._own_state(pair)
         if not form.is_split:
-            self._finish(segment, pair, total, x, y)
+            self.store(segment, pair, State(most, total, x, y))
             return
         with k.if_(team.group.ne(high)):
             self._leave(pair, most, total, x, y)
@@ -86,7 +99,7 @@ class Merge:
             state = tuple(k.var(v, F32) for v in (most, total, x, y))
             with k.for_(low, high, self.batch, unroll=1) as first:
                 self._add(pair, first, high, state)
-            self._finish(segment, pair, *(k.copy(v) for v in state[1:]))
+            self.store(segment, pair, State(*(k.copy(v) for v in state)))
 
     def _across(self, value: Val, kind: str) -> Val:
         return self.k.op("subgroup_reduce", value, kind=kind, width=WARP)
@@ -108,7 +121,7 @@ class Merge:
             k.set(most, k.extract(both, 0))
             k.set(total, k.extract(both, 1))
         top = self.largest(k.copy(most))
-        weight = k.op("exp2", most - top)
+        weight = self.scores.power(most - top)
         x, y = k.lit(0.0), k.lit(0.0)
         for j in range(form.warps):
             at = (pair.head + j * form.repeat) * (form.width + 4) + pair.channel
@@ -184,8 +197,8 @@ class Merge:
         k = self.k
         old_most, old_total, old_x, old_y = state
         top = k.op("max", old_most, self.largest(k.copy(most)))
-        shrink = k.op("exp2", old_most - top)
-        weight = k.op("exp2", most - top)
+        shrink = self.scores.power(old_most - top)
+        weight = self.scores.power(most - top)
         x, y = old_x * shrink, old_y * shrink
         for j, (a, b) in enumerate(channels):
             own = k.op("subgroup_broadcast", weight, lane=j)
@@ -193,11 +206,3 @@ class Merge:
         sum_ = k.fma(old_total, shrink, self._across(weight * total, "add"))
         for register, value in zip(state, (top, sum_, x, y), strict=True):
             k.set(register, value)
-
-    def _finish(self, segment: Segment, pair: Pair, total: Val, x: Val, y: Val) -> None:
-        """Divides; a unit without a visible key is 0/0, NaN."""
-        shrink = self.k.op("rcp", total)
-        self.store(
-            segment.row * self.form.parts.kv_heads + segment.head, pair.number, x * shrink,
-            y * shrink,
-        )  # fmt: skip

@@ -3,7 +3,7 @@
 S^T = K Q^T: keys are rows, heads columns (heads past the last repeat it: computed, never stored).
 O^T = V^T P^T: channels are rows, and columns are heads again, so that a lane's maxima, sums and
 channels are of the same two heads. P^T comes to the other operand's lane map by transposes of 8x8
-blocks. Scores are in base 2: scale * log2(e) multiplies S, and queries stay exact.
+blocks. Scale multiplies S, and queries stay exact.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 
 from poot.codegen.gen.attention.grouped.ring import RING
+from poot.codegen.gen.attention.grouped.scores import LEAST, Scores
 from poot.codegen.gen.attention.grouped.shares import Segment
 from poot.codegen.gen.attention.grouped.team import Team, input_name
 from poot.codegen.gen.index import ZERO, Index
@@ -20,10 +21,6 @@ from poot.codegen.kir.nodes import Frag
 HEADS = 8
 # Channels of values that one load of fragments covers.
 _REACH = 128
-# A maximum below every score there is, and finite, so that no difference is NaN.
-LEAST = -3.0e38
-# How far a score may pass the maximum it is measured by: 2^8.
-SLACK = 8.0
 _ACROSS_KEYS = (4, 8, 16)
 
 
@@ -34,6 +31,7 @@ class MatrixTile:
 
     def __init__(self, team: Team) -> None:
         self.team, self.form, self.k = team, team.form, team.k
+        self.scores = Scores.of(team)
         form, k = team.form, team.k
         self.queries = [
             k.var(self._filled(Frag("mma", "b", 16, HEADS, form.dtype)))
@@ -94,9 +92,17 @@ class MatrixTile:
             k.set(most, LEAST)
             k.set(total, 0.0)
 
-    def run(self, keys: Val, left: Val) -> None:
-        """Takes in the tile at `keys` in the ring, of which `left` keys are of the unit."""
-        weights = self._softmax(self._scores(keys), left)
+    def run(self, segment: Segment, first: Val, keys: Val, left: Val) -> None:
+        """Takes in the tile at `keys` in the ring: the segment's keys from `first` on, of which
+        `left` are of the unit."""
+        products = self._products(keys)
+        scores = [
+            self.scores.value(
+                product, segment, self.pair + n % 2, first + self.column + 8 * (n // 2)
+            )
+            for n, product in enumerate(products)
+        ]
+        weights = self._softmax(scores, left)
         k, form = self.k, self.form
         reach = min(form.width, _REACH)
         a = Frag("mma", "a", reach, 16, form.dtype)
@@ -105,8 +111,8 @@ class MatrixTile:
             values = k.op("frag_load", at, form.width, type=a, mem=RING, trans=True, swizzle="row")
             k.set(acc, k.op("mma", values, weights, acc, type=acc.type))
 
-    def _scores(self, keys: Val) -> list[Val]:
-        """The lane's four scores in base 2: keys g, g + 8 of two heads; g is its column."""
+    def _products(self, keys: Val) -> list[Val]:
+        """The lane's four products: keys g, g + 8 of two heads; g is its column."""
         k, form = self.k, self.form
         sums = [self._filled(self.sums_type) for _ in range(2)]
         reach = min(form.width, _REACH)
@@ -118,8 +124,7 @@ class MatrixTile:
                 query = self.queries[first // 16 + n]
                 sums[n % 2] = k.op("mma", a, query, sums[n % 2], type=self.sums_type)
         both = k.op("add", *sums, type=self.sums_type)
-        scale = form.parts.scale * math.log2(math.e)
-        return [k.extract(both, n) * scale for n in range(4)]
+        return [k.extract(both, n) for n in range(4)]
 
     def _softmax(self, scores: list[Val], left: Val) -> Val:
         """The weights of the tile, as the second product's operand; the state follows."""
@@ -133,18 +138,19 @@ class MatrixTile:
                     k.set(s, k.select(is_past, k.lit(-math.inf), s))
             x = [k.copy(s) for s in held]
         top = [k.op("max", x[e], x[2 + e]) for e in (0, 1)]
-        is_over = (top[0] > self.most[0] + SLACK) | (top[1] > self.most[1] + SLACK)
+        slack = self.scores.slack
+        is_over = (top[0] > self.most[0] + slack) | (top[1] > self.most[1] + slack)
         with k.if_(k.op("vote_any", is_over)):
             shrinks: list[Val] = []
             for e in (0, 1):
                 new = k.op("max", team.max_xor(top[e], *_ACROSS_KEYS), self.most[e])
-                shrinks.append(k.op("exp2", self.most[e] - new))
+                shrinks.append(self.scores.power(self.most[e] - new))
                 k.set(self.most[e], new)
                 k.set(self.total[e], self.total[e] * shrinks[e])
             line = k.vec(*shrinks)
             for acc in self.acc:
                 k.set(acc, k.op("frag_apply", acc, line, axis=0, kind="mul"))
-        p = [k.op("exp2", x[n] - self.most[n % 2]) for n in range(4)]
+        p = [self.scores.power(x[n] - self.most[n % 2]) for n in range(4)]
         for e in (0, 1):
             k.set(self.total[e], self.total[e] + (p[e] + p[2 + e]))
         wide = k.op("frag_pack", *p, type=self.sums_type)

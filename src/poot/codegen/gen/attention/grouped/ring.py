@@ -102,7 +102,8 @@ class Ring:
 
     def _slot_of(self, first_tile: Val) -> Val:
         team, form = self.team, self.form
-        half, place = quotient(self.k, team.lane, form.tile), remainder(self.k, team.lane, form.tile)
+        half = quotient(self.k, team.lane, form.tile)
+        place = remainder(self.k, team.lane, form.tile)
         at = (first_tile + half * self.shares.step) * form.tile + place
         key = self.k.op("max", self.k.op("min", at, self.cursor.length - 1), 0)
         parts, ix = form.parts, team.job.indexer
