@@ -25,7 +25,6 @@ MATRIX_WIDTHS = (64, 128, 256)
 LANE_WIDTHS = (64, 128)
 # Forms of the op that this schedule has no code for.
 _UNTAKEN = ("k_shared",)
-_UNTAKEN_ATTRS = ("causal", "window")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +41,21 @@ class _Shape:
     is_paged: bool
 
     @property
+    def cuts(self) -> int:
+        """Sets into which a key head's query heads are cut, so that a unit takes them; 0 where no
+        cut is even."""
+        repeat = self.heads // self.kv_heads
+        least = -(-repeat // MOST_HEADS)
+        return next((n for n in range(least, repeat) if repeat % n == 0), 0) if least > 1 else 1
+
+    @property
     def repeat(self) -> int:
-        return self.heads // self.kv_heads
+        """Query heads of a unit."""
+        return self.heads // self.kv_heads // max(self.cuts, 1)
 
     @property
     def units(self) -> int:
-        return self.batch * self.kv_heads
+        return self.batch * self.kv_heads * self.cuts
 
 
 def _operands(eqn: Eqn) -> dict[str, Var]:
@@ -73,7 +81,9 @@ def why_not(body: Graph, eqn: Eqn, limits: DeviceLimits) -> str:
     if q.shape[2] != 1:
         return "several query rows"
     untaken = [n for n in _UNTAKEN if n in at]
-    untaken += [n for n in _UNTAKEN_ATTRS if eqn.attr(n) not in (None, False)]
+    causal, window = eqn.attr("causal"), eqn.attr("window")
+    if isinstance(window, int) and (causal if isinstance(causal, int) else 0) + 1 > window:
+        untaken.append("window")
     if untaken:
         return f"grouped has no {untaken[0]} yet"
     inputs = {i.var.id for i in body.inputs}
@@ -86,8 +96,8 @@ def why_not(body: Graph, eqn: Eqn, limits: DeviceLimits) -> str:
         return f"{limits.name} has no matrix units"
     if q.shape[3] not in widths or v.shape[-1] != q.shape[3]:
         return f"grouped has widths {', '.join(map(str, widths))}, keys as wide as values"
-    if q.shape[1] // k.shape[1] > MOST_HEADS:
-        return f"more than {MOST_HEADS} query heads share a key head"
+    if not _shape_of(at).cuts:
+        return f"{q.shape[1] // k.shape[1]} query heads of a key head make no even sets"
     return ""
 
 
@@ -142,7 +152,7 @@ def choose_grouped(
         return f"{nbytes} bytes of workgroup memory for {residents} groups a compute unit"
     params = {
         "warps": warps, "stages": stages, "tile": tile, "groups": groups, "spread": spread,
-        "residents": residents, "matrix": int(is_matrix),
+        "residents": residents, "cuts": shape.cuts, "matrix": int(is_matrix),
     }  # fmt: skip
     schedule = Schedule("grouped", tuple(sorted(params.items())))
     why = (

@@ -85,11 +85,11 @@ class LaneTile:
         q = parts.at["q"]
         name = input_name(self.team.job, q)
         if name is not None:
-            line = (row * parts.kv_heads + own) * parts.repeat + head
+            line = (row * form.sets + own) * form.repeat + head
             got = k.load(name, line * form.width + self.place * form.chunk, form.chunk)
             return self._floats(got)
         ix, pull = self.team.job.indexer, self.team.job.pull
-        where = (ix.atom(row, parts.batch), ix.atom(own * parts.repeat + head, parts.heads), ZERO)
+        where = (ix.atom(row, parts.batch), ix.atom(own * form.repeat + head, parts.heads), ZERO)
         base = ix.atom(self.place, self.across) * form.chunk
         return [pull.value(q, (*where, base + e)) for e in range(form.chunk)]
 
@@ -176,7 +176,7 @@ class LaneTile:
         """The weights of the lane's key, to workgroup memory; the state follows."""
         k, form, team = self.k, self.form, self.team
         key = self.set * self.turns + self.turn
-        if not (form.lengths == "fixed" and form.parts.keys % form.tile == 0):
+        if not form.is_even:
             is_past = key >= left
             scores = [k.select(is_past, k.lit(-math.inf), s) for s in scores]
         slack = self.scores.slack

@@ -67,13 +67,13 @@ class MatrixTile:
         q = parts.at["q"]
         name = input_name(self.team.job, q)
         if name is not None:
-            line = (row * parts.kv_heads + own) * parts.repeat + head
+            line = (row * form.sets + own) * form.repeat + head
             both = k.load(name, line * form.width + self.pair + first, 2)
             return [k.extract(both, 0), k.extract(both, 1)]
         ix = self.team.job.indexer
         where = (
             ix.atom(row, parts.batch),
-            ix.atom(own * parts.repeat + head, parts.heads),
+            ix.atom(own * form.repeat + head, parts.heads),
             ZERO,
         )
         base: Index = ix.atom(self.pair, HEADS)
@@ -130,7 +130,7 @@ class MatrixTile:
         """The weights of the tile, as the second product's operand; the state follows."""
         k, form, team = self.k, self.form, self.team
         x = scores
-        if not (form.lengths == "fixed" and form.parts.keys % form.tile == 0):
+        if not form.is_even:
             held = [k.var(s, F32) for s in scores]
             with k.if_(left < form.tile):
                 for n, s in enumerate(held):

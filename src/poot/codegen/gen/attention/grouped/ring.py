@@ -72,11 +72,11 @@ class Ring:
         """The lane's part of the unit's first row, and the subgroup's first tile."""
         k, parts, form = self.k, self.form.parts, self.form
         lane_part = self.own_chunk * form.chunk
+        head = quotient(k, self.cursor.head, form.cuts)
         if form.is_paged:
-            k.set(self.origin, self.cursor.head * form.width + lane_part)
+            k.set(self.origin, head * form.width + lane_part)
         else:
-            unit = self.cursor.row * parts.kv_heads + self.cursor.head
-            row = unit * parts.keys + self.own_row
+            row = (self.cursor.row * parts.kv_heads + head) * parts.keys + self.own_row
             k.set(self.origin, row * form.width + lane_part)
         k.set(self.tile, self.cursor.first + self.team.warp)
 
@@ -153,7 +153,7 @@ class Ring:
             self._copy_slots(target)
             return
         source = self.origin + first * form.width
-        if form.lengths == "fixed" and form.parts.keys % form.tile == 0:
+        if form.is_even:
             self._copy_whole(target, source)
             return
         with k.if_(left >= form.tile):
@@ -229,7 +229,7 @@ class Ring:
     def clean(self, values: Val, left: Val) -> None:
         """Zeros in the value rows past the unit's end: what lies there must not matter."""
         k, form = self.k, self.form
-        if form.lengths == "fixed" and form.parts.keys % form.tile == 0:
+        if form.is_even:
             return
         with k.if_(left < form.tile):
             zeros = k.vec(*(k.lit(0.0) for _ in range(2)))

@@ -67,8 +67,8 @@ class Scores:
             return product * self.factor
         team, parts = self.team, self.team.form.parts
         k, ix = team.k, team.job.indexer
-        there = k.op("min", head, parts.repeat - 1)
-        member: Index = ix.atom(segment.head * parts.repeat + there, parts.heads)
+        there = k.op("min", head, team.form.repeat - 1)
+        member: Index = ix.atom(segment.head * team.form.repeat + there, parts.heads)
         row = ix.atom(k.copy(segment.row), parts.batch)
         last = ix.atom(k.op("min", key, parts.keys - 1), parts.keys)
         return score(team.job, parts, product, (row, member, ZERO), last)

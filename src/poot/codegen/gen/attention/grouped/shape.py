@@ -16,7 +16,8 @@ COPY_NBYTES = 16
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """A unit is the keys of one batch row and key head; a tile is `tile` keys of a unit. `groups`
+    """A unit is the keys of one batch row and key head, for a set of its query heads: all, or one
+    of `cuts` sets. A tile is `tile` keys of a unit. `groups`
     workgroups of `warps` subgroups share the units. `spread` groups share each unit where all rows
     are equally long, and 0 says that shares of equal cost are cut from all of them.
 
@@ -31,6 +32,7 @@ class Form:
     groups: int
     spread: int
     residents: int
+    cuts: int
     is_matrix: bool
     is_paged: bool
     lengths: str
@@ -44,7 +46,7 @@ class Form:
             lengths = "one"
         return Form(
             parts, get("warps"), get("stages"), get("tile"), get("groups"), get("spread"),
-            get("residents"), bool(get("matrix")), "read" in parts.at, lengths,
+            get("residents"), get("cuts"), bool(get("matrix")), "read" in parts.at, lengths,
         )  # fmt: skip
 
     @property
@@ -57,7 +59,24 @@ class Form:
 
     @property
     def repeat(self) -> int:
-        return self.parts.repeat
+        """Query heads of a unit."""
+        return self.parts.repeat // self.cuts
+
+    @property
+    def sets(self) -> int:
+        """Units of a batch row."""
+        return self.parts.kv_heads * self.cuts
+
+    @property
+    def most(self) -> int:
+        """The most keys that a row sees: causal bounds the one query row there is."""
+        causal = self.parts.causal
+        return self.parts.keys if causal is None else max(0, min(self.parts.keys, causal + 1))
+
+    @property
+    def is_even(self) -> bool:
+        """Whether no tile ever passes the end of a unit."""
+        return self.lengths == "fixed" and self.most > 0 and self.most % self.tile == 0
 
     @property
     def chunk(self) -> int:
@@ -101,7 +120,7 @@ class Form:
     @property
     def is_split(self) -> bool:
         """Whether groups may have to merge."""
-        units = self.parts.batch * self.parts.kv_heads
+        units = self.parts.batch * self.sets
         if self.lengths == "fixed" and self.spread == 1:
             return False
         return not (self.lengths == "fixed" and not self.spread and units % self.groups == 0)

@@ -104,7 +104,7 @@ class Shares:
         """The group's first segment, and whether it has one; the same in all its subgroups. Of one
         batch row, the length is not read yet, and taken for the most that it can be."""
         if self.form.is_single:
-            return self._place(segment, self.team.number(self.form.parts.keys))
+            return self._place(segment, self.team.number(self.form.most))
         go = self.team.flag(False)
         least, most, total = self._totals()
         is_equal = least.eq(most)
@@ -126,7 +126,7 @@ class Shares:
         """The part of a unit that the group's number names."""
         k, form, share = self.k, self.form, self.share
         unit, part = self._split(self.team.group, form.spread)
-        row, head = self._split(unit, form.parts.kv_heads)
+        row, head = self._split(unit, form.sets)
         k.set(segment.row, row)
         k.set(segment.head, head)
         k.set(segment.first, part * form.warps)
@@ -163,7 +163,7 @@ class Shares:
         """(fewest, most, all) tiles of a row; all with the cost of the units, for one head."""
         team, k, form = self.team, self.k, self.form
         if form.lengths == "fixed":
-            tiles = team.tiles(team.number(form.parts.keys))
+            tiles = team.tiles(team.number(form.most))
             return tiles, tiles, (tiles + form.start_cost) * form.parts.batch
         least, most, total = team.count(_FAR), team.count(0), team.count(0)
         with k.for_(0, form.parts.batch, WARP, unroll=1) as first:
@@ -181,7 +181,7 @@ class Shares:
     def _cut(self, segment: Segment, total: Val, least: Val, most: Val) -> Val:
         team, k, form, share = self.team, self.k, self.form, self.share
         go = team.flag(False)
-        whole = total * form.parts.kv_heads
+        whole = total * form.sets
         groups = k.op("min", whole, form.groups)
         near = quotient(k, whole, form.groups)
         quota = k.select(near * form.groups > whole, near - 1, near)
@@ -231,7 +231,7 @@ class Shares:
 
     def _equal(self, cost: Val, tiles: Val) -> tuple[Val, ...]:
         """The unit at a cost coordinate, where all units have as many tiles."""
-        heads, each = self.form.parts.kv_heads, tiles + self.form.start_cost
+        heads, each = self.form.sets, tiles + self.form.start_cost
         literal = each.literal
         unit = quotient(self.k, cost, each if literal is None else int(literal))
         row, head = self._split(unit, heads)
@@ -242,7 +242,7 @@ class Shares:
     ) -> None:
         """A scan over the rows, a lane a row; the one row that holds a coordinate tells all."""
         team, k, form = self.team, self.k, self.form
-        heads, carry = form.parts.kv_heads, team.count(0)
+        heads, carry = form.sets, team.count(0)
         for register in (*begin, *finish):
             k.set(register, 0)
         with k.for_(0, form.parts.batch, WARP, unroll=1) as first:
@@ -331,7 +331,7 @@ class Shares:
             with k.if_(leave):
                 k.set(s.cost, s.cost + s.tiles + self.form.start_cost)
                 k.set(s.head, s.head + 1)
-                with k.if_(s.head.eq(self.form.parts.kv_heads)):
+                with k.if_(s.head.eq(self.form.sets)):
                     k.set(s.head, 0)
                     k.set(s.row, s.row + 1)
                     with k.if_((s.row < self.form.parts.batch) & (s.cost < share.stop)):
@@ -365,7 +365,7 @@ class Shares:
         """(first, last) group of those that share the segment's unit; the last merges."""
         team, k, form = self.team, self.k, self.form
         spread = max(form.spread, 1)
-        unit = s.row * form.parts.kv_heads + s.head
+        unit = s.row * form.sets + s.head
         if form.is_single:
             low = k.copy(unit * spread)
             return low, k.copy(low + self.share.parts - 1)

@@ -37,8 +37,8 @@ class Results:
                 continue
             is_plain = sink.source.id == parts.out.id and sink.update is None and sink.ok is None
             if is_plain and sink.memory.cell.per == 1:
-                unit = segment.row * parts.kv_heads + segment.head
-                at = unit * (parts.repeat * team.form.width) + pair.number * 2
+                unit = segment.row * team.form.sets + segment.head
+                at = unit * (team.form.repeat * team.form.width) + pair.number * 2
                 k.store(sink.memory.name, at, k.cast(k.vec(*values), sink.memory.cell.param))
             else:
                 self._store_elements(sink, segment, pair, values)
@@ -46,7 +46,7 @@ class Results:
     def _where(self, segment: Segment, pair: Pair) -> tuple[Index, Index, Index]:
         """(batch row, query head, query row)."""
         ix, k, parts = self.team.job.indexer, self.team.k, self.team.form.parts
-        head = k.copy(segment.head * parts.repeat) + pair.head
+        head = k.copy(segment.head * self.team.form.repeat) + pair.head
         row = ix.atom(k.copy(segment.row), parts.batch)
         return row, ix.atom(head, parts.heads), ZERO
 

@@ -61,9 +61,9 @@ class Team:
         """The keys that a batch row sees, 0 .. keys."""
         parts = self.form.parts
         if "len" not in parts.at:
-            return self.number(parts.keys)
+            return self.number(self.form.most)
         at = self.job.indexer.atom(self.k.copy(row), parts.batch)
-        return self.clamped(self.job.pull.value(parts.at["len"], (at,)), 0, parts.keys)
+        return self.clamped(self.job.pull.value(parts.at["len"], (at,)), 0, self.form.most)
 
     def tiles(self, length: Val) -> Val:
         """Tiles of a unit: one at least, so that a row without keys is a unit like others."""
