@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from poot.backends.base import BufferRef, Code, Launch
-from poot.backends.launches import check_launch, padded
+from poot.backends.launches import RESIDENT, check_launch, padded
 from poot.codegen.emitters import emit
 from poot.codegen.kir.nodes import Kernel, Param
 from poot.codegen.kir.sim import simulate
@@ -143,7 +143,7 @@ class SimDevice:
         own = {name: self._own(b) for name, b in buffers.items()}
         sizes = {name: b.data.size for name, b in own.items()}
         for launch in launches:
-            check_launch(launch, loaded[launch.kernel], sizes, self._limits)
+            check_launch(launch, loaded[launch.kernel], sizes, self._limits, frozenset({RESIDENT}))
         return SimExecutable(self, loaded, tuple(launches), own)
 
     def close(self) -> None:

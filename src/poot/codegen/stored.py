@@ -37,6 +37,7 @@ def _kernel(data: dict[str, object]) -> Kernel:
         int(cast("int", data["threads"])),
         cast("int | None", data["subgroup"]),
         (),
+        cast("int | None", data["residents"]),
     )
 
 
