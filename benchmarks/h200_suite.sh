@@ -98,7 +98,7 @@ step_pycuda() {
     return $failed
 }
 step_vulkan() { POOT_REQUIRE=vulkan tests vulkan 130 tests/backends/vulkan "${suites[@]}" -k vulkan; }
-step_wgpu() { POOT_REQUIRE=wgpu tests wgpu 100 tests/backends/wgpu "${suites[@]}" -k wgpu; }
+step_wgpu() { POOT_REQUIRE=wgpu tests wgpu 190 tests/backends/wgpu "${suites[@]}" -k wgpu; }
 
 # cuda-bindings looks up entry points that an older driver lacks, which memcheck would report as API
 # errors: only what kernels do counts here.
