@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 import numpy as np
 
 from poot.backends.base import Device
+from poot.carried import Carried
 from poot.device_array import Stored
 from poot.errors import BindError
 from poot.failures import feed_failure, guard_failure
@@ -96,6 +97,9 @@ class OracleRunner:
 
     def record(self, entry: str) -> bool:
         return False
+
+    def carried(self, entry: str) -> Carried | None:
+        return None
 
     def send(self, entry: str, fed: bool) -> None:
         """Checks the slots that came from a device array."""

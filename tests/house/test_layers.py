@@ -17,7 +17,7 @@ LAYERS = (
     "planner",
     "codegen",
     "backends",
-    "program device_array failures staged_slots step_slots runner oracle_runner binding bound_slots"
+    "program device_array failures staged_slots step_slots carried quick_step runner oracle_runner binding bound_slots"
     " profile session report api jit",
     "explain cli llm",
 )

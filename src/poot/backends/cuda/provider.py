@@ -101,6 +101,11 @@ class Driver(Protocol):
         ...
 
     @property
+    def is_alive(self) -> bool:
+        """Whether it is neither closed nor lost."""
+        ...
+
+    @property
     def stream(self) -> int:
         """The stream's handle."""
         ...

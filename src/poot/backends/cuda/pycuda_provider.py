@@ -132,6 +132,10 @@ class PycudaDriver:
         return frozenset()
 
     @property
+    def is_alive(self) -> bool:
+        return self._is_open and not self._is_lost
+
+    @property
     def stream(self) -> int:
         return int(self._stream.handle)
 
