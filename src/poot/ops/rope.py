@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from dataclasses import dataclass
 
 import numpy as np
 
+from poot.errors import TraceError
 from poot.ops.array import Array, Operand, as_array, emit, reshape
+from poot.ops.kinds import is_number
 from poot.ops.record import refuse
 from poot.ops.shape import concat, stack
 
@@ -17,6 +20,9 @@ class LinearScaling:
     """Every frequency divided by factor."""
 
     factor: float
+
+    def __post_init__(self) -> None:
+        _positive(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +34,11 @@ class Llama3Scaling:
     low: float
     high: float
     original: int
+
+    def __post_init__(self) -> None:
+        _positive(self)
+        if self.low >= self.high:
+            refuse("Llama3Scaling", "low < high", error=TraceError, low=self.low, high=self.high)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +54,25 @@ class YarnScaling:
     beta_slow: float = 1.0
     attention_factor: float | None = None
     truncate: bool = True
+
+    def __post_init__(self) -> None:
+        _positive(self)
+
+
+def _positive(scaling: Scaling) -> None:
+    """Raises TraceError unless every number of a scaling is one, above 0 and finite."""
+    for f in dataclasses.fields(scaling):
+        value = getattr(scaling, f.name)
+        if isinstance(value, bool) and f.name == "truncate":
+            continue
+        left_out = value is None and f.name == "attention_factor"
+        if not left_out and not (is_number(value) and 0 < value < math.inf):
+            refuse(
+                type(scaling).__name__,
+                f"a number above 0 for {f.name}",
+                error=TraceError,
+                got=repr(value),
+            )
 
 
 Scaling = LinearScaling | Llama3Scaling | YarnScaling
@@ -65,6 +95,9 @@ def frequencies(theta: float, dim: int, scaling: Scaling | None = None) -> np.nd
 
 
 def _yarn(plain: np.ndarray, theta: float, dim: int, scaling: YarnScaling) -> np.ndarray:
+    if theta <= 1:
+        refuse("rope", "theta above 1 for YaRN", theta=theta)
+
     def pair_that_turns(times: float) -> float:
         return dim * math.log(scaling.original / (times * 2 * math.pi)) / (2 * math.log(theta))
 
