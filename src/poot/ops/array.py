@@ -233,10 +233,11 @@ def _ints(op: str, values: tuple[int | Sequence[int], ...]) -> tuple[int, ...]:
     """f(1, 2) and f((1, 2)) alike. Raises TypeRuleError on what is no int."""
     out: list[int] = []
     for v in values:
-        one, several = whole(v), wholes(v)
-        if one is None and several is None:
+        one = whole(v)
+        several = wholes(v) if one is None else (one,)
+        if several is None:
             refuse(op, "ints, or one tuple of ints", got=repr(v))
-        out.extend(several if one is None else (one,))
+        out.extend(several)
     return tuple(out)
 
 
@@ -275,6 +276,8 @@ def reshape(x: Array, shape: Sequence[int]) -> Array:
 
 def reduce(kind: str, x: Array, axis: Axes, keepdims: bool) -> Array:
     axes = normal_axes(kind, axis, x.ndim)
+    if not isinstance(cast("object", keepdims), (bool, np.bool_)):  # it comes from the user
+        refuse(kind, "a bool for keepdims", error=TraceError, got=repr(keepdims))
     return emit("reduce", x, kind=kind, axis=axes, keepdim=keepdims) if axes else x
 
 
@@ -396,10 +399,10 @@ def modulo(a: object, b: object) -> Array:
 def power(x: Array, exponent: Array | int | float) -> Array:
     """x ** exponent for an int (by squaring; negative is the reciprocal, floats only), 0.5 or
     -0.5."""
-    if not isinstance(exponent, Array) and exponent in (0.5, -0.5):
+    known = not isinstance(exponent, Array) and is_number(exponent)
+    if known and exponent in (0.5, -0.5):
         return emit("sqrt" if exponent > 0 else "rsqrt", x)
-    is_whole = is_number(exponent) and exponent == exponent // 1
-    if isinstance(exponent, Array) or not is_whole:
+    if isinstance(exponent, Array) or not known or exponent != exponent // 1:
         remedy = "Write ops.exp(ops.log(x) * p) for x > 0"
         refuse("**", "a known int, 0.5 or -0.5", remedy, exponent=exponent)
     left, square = abs(int(exponent)), x

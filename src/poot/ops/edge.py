@@ -50,8 +50,8 @@ def _number(value: object) -> object:
 
 
 def _operand(value: object) -> object:
-    is_scalar = isinstance(value, (bool, np.bool_)) or is_number(value)
-    return value if is_scalar or isinstance(value, (Array, np.ndarray)) else MISS
+    is_one = isinstance(value, (bool, np.bool_, Array, np.ndarray)) or is_number(value)
+    return cast("object", value) if is_one else MISS  # isinstance leaves parameters unknown
 
 
 def _each(reader: Reader, many: int | None = None) -> Reader:

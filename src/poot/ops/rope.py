@@ -62,11 +62,12 @@ class YarnScaling:
 def _positive(scaling: Scaling) -> None:
     """Raises TraceError unless every number of a scaling is one, above 0 and finite."""
     for f in dataclasses.fields(scaling):
-        value = getattr(scaling, f.name)
+        value: object = getattr(scaling, f.name)
         if isinstance(value, bool) and f.name == "truncate":
             continue
         left_out = value is None and f.name == "attention_factor"
-        if not left_out and not (is_number(value) and 0 < value < math.inf):
+        is_above = isinstance(value, (int, float)) and 0 < value < math.inf
+        if not left_out and not (is_above and is_number(value)):
             refuse(
                 type(scaling).__name__,
                 f"a number above 0 for {f.name}",
@@ -177,8 +178,8 @@ def rotate(x: Array, cos: Operand, sin: Operand, interleaved: bool = False) -> A
     """x [..., D] with its first 2 * half elements turned by pairs and the rest kept; cos and sin
     [..., half] broadcast against x. (a, b) becomes (a cos - b sin, b cos + a sin), in x's dtype."""
     c, s = (as_array(t, x.recorder, x.dtype, "rope").astype(x.dtype) for t in (cos, sin))
-    half = c.shape[-1]
-    if c.shape != s.shape or 2 * half > x.shape[-1]:
+    half = c.shape[-1] if c.ndim and x.ndim else -1
+    if c.shape != s.shape or not 0 <= 2 * half <= x.shape[-1]:
         refuse(
             "rope", "cos and sin alike, at most half as wide as x", x=x.type, cos=c.type, sin=s.type
         )
