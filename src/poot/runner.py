@@ -136,6 +136,7 @@ class DeviceRunner:
         return self._together()
 
     def _buffers(self) -> dict[str, Buffer]:
+        self._device.need_open()
         return self._all
 
     def _write_word(self, entry: str) -> None:
