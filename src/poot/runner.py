@@ -12,7 +12,7 @@ import numpy as np
 from poot.backends.base import Buffer, BufferRef, Device, Executable, Launch, Together
 from poot.device_array import Stored
 from poot.device_bytes import from_device, to_device
-from poot.errors import BindError, RangeError, ValidationError
+from poot.errors import RangeError, ValidationError
 from poot.failures import feed_failure, guard_failure
 from poot.ir.dtypes import DTYPES
 from poot.ir.graph import Const, Graph, Input, Slot, TensorType
@@ -29,12 +29,11 @@ from poot.staged_slots import StagedSlots
 Failure = ValidationError | RangeError
 Parts = Sequence[tuple[int, np.ndarray]]
 REST = "rest"  # the space whose bytes are 0xff between launches
-CLOSED = "this session is closed; bind the program again"
 
 
 class Runner(Protocol):
-    """One session's memory. Arrays come checked; nothing here raises a BindError but after
-    `close`. An entry point's plan is prepared, its slots are written, it runs, and then its
+    """One session's memory. Arrays come checked, and nothing is asked after `close`: the session
+    sees to both. An entry point's plan is prepared, its slots are written, it runs, and then its
     failure or its outputs are read."""
 
     @property
@@ -112,7 +111,6 @@ class DeviceRunner:
         self._own: dict[str, Buffer] = {}
         self._ready: dict[str, Executable | None] = {}
         self._doubtful: set[str] = set()  # entry points whose word may be false
-        self._open = True
         self._together = device.together if isinstance(device, Together) else nullcontext
         for space, nbytes in program.plan.spaces:
             if _is_session_owned(space):
@@ -138,8 +136,7 @@ class DeviceRunner:
         return self._together()
 
     def _buffers(self) -> dict[str, Buffer]:
-        if not self._open:
-            raise BindError(CLOSED)
+        self._device.need_open()
         return self._all
 
     def _write_word(self, entry: str) -> None:
@@ -151,7 +148,7 @@ class DeviceRunner:
 
     def write_slot(self, entry: str, name: str, parts: Parts) -> None:
         r = self._residents[slot_name(entry, name)]
-        if not self._open or not r.place.nbytes:
+        if not r.place.nbytes:
             return
         staged, nbytes = self._staged[r.place.space], DTYPES[r.type.dtype].nbytes
         for first, values in parts:
@@ -329,7 +326,6 @@ class DeviceRunner:
         self._own.clear()
         self._all = {}
         self._ready.clear()
-        self._open = False
 
 
 def _ref(p: Place) -> BufferRef:
