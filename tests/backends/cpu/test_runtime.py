@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import ctypes
+import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 
 from poot.backends.cpu.pool import Pool, aligned, pool
 from poot.backends.cpu.runtime import RECORD, RECORD_NBYTES, runtime_text
+from tests.support.sources import ROOT
 
 Kernel = ctypes.CFUNCTYPE(
     None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64,
@@ -71,3 +75,36 @@ def test_times_never_run_backward():
 def test_the_text_has_the_two_entry_points():
     assert "define void @poot_call(" in runtime_text()
     assert "define ptr @poot_worker(" in runtime_text()
+
+
+PROFILE = """
+import os
+import numpy as np
+os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+import poot
+from poot import ops
+
+def step(small, big):
+    for _ in range(3):
+        small = ops.exp(small)
+        big = ops.exp(big)
+    return small, big
+
+specs = (poot.slot((1, 16), "f32"), poot.slot((256, 16384), "f32"))
+session = poot.compile(poot.trace(step, specs), "cpu", passes=(), cache=False).bind()
+x, y = np.zeros((1, 16), np.float32), np.zeros((256, 16384), np.float32)
+runs = [session.profile(small=x, big=y).launches for _ in range(9)]
+print(" ".join(str(min(us)) for us in zip(*([t for *_, t in r] for r in runs))))
+"""
+
+
+def test_a_time_is_its_own_launchs_even_where_the_caller_is_late():
+    """One processor for two threads: whoever arrives last at a meeting runs the next launch before
+    the other one is on the processor again. Launches take turns of 16 and 4 million elements."""
+    environ = os.environ | {"PYTHONPATH": str(ROOT / "src"), "POOT_THREADS": "2"}
+    command = [sys.executable, "-W", "ignore", "-c", PROFILE]
+    done = subprocess.run(command, capture_output=True, check=False, timeout=60, env=environ)
+    assert done.returncode == 0, done.stderr.decode()
+    times = [float(t) for t in done.stdout.split()]
+    assert len(times) == 6
+    assert min(times[1::2]) > 10 * max(times[0::2]), times
