@@ -89,11 +89,15 @@ class Loaded:
 
 
 def load_objects(objects: Sequence[bytes], names: Sequence[str]) -> Loaded:
-    """Links object files into the process and finds the named functions."""
+    """Links object files into the process and finds the named functions.
+
+    Code reaches its constants by 32-bit distances, so an object file's sections have to lie
+    together. LLVM's own memory manager places each where there is room, and LLVM ends the process
+    where that is too far; llvmlite's reserves one block for all of them."""
     binding = llvm()[0]
     backing = binding.parse_assembly("")
     machine = binding.Target.from_default_triple().create_target_machine()
-    engine = binding.create_mcjit_compiler(backing, machine)
+    engine = binding.create_mcjit_compiler(backing, machine, use_lmm=True)
     for data in objects:
         engine.add_object_file(binding.ObjectFileRef.from_data(data))
     engine.finalize_object()
