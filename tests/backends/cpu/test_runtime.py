@@ -6,6 +6,9 @@ import ctypes
 import os
 import subprocess
 import sys
+import threading
+import time
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -20,7 +23,12 @@ Kernel = ctypes.CFUNCTYPE(
 )  # fmt: skip
 
 
-def run(threads: int, launches: list[tuple[int, int, bool]], times: bool = False) -> list[object]:
+def run(
+    threads: int,
+    launches: list[tuple[int, int, bool]],
+    times: bool = False,
+    kernel: Callable[..., None] | None = None,
+) -> list[object]:
     """Runs (groups, take, waits) launches whose kernel is Python, and gives (launch, first, last)
     of each call in order."""
     seen: list[object] = []
@@ -29,7 +37,7 @@ def run(threads: int, launches: list[tuple[int, int, bool]], times: bool = False
         launch = ctypes.c_int64.from_address(buffers).value
         seen.append((launch, first, last))
 
-    call = Kernel(record)
+    call = Kernel(kernel or record)
     address = ctypes.cast(call, ctypes.c_void_p).value
     records = aligned(RECORD_NBYTES * len(launches))
     held = []
@@ -108,3 +116,28 @@ def test_a_time_is_its_own_launchs_even_where_the_caller_is_late():
     times = [float(t) for t in done.stdout.split()]
     assert len(times) == 6
     assert min(times[1::2]) > 10 * max(times[0::2]), times
+
+
+def test_callers_at_once_keep_no_more_threads_busy_than_the_pool_has():
+    """A kernel that sleeps lets any other run: with a pool a caller, eight would be at it."""
+    busy, most, turn = 0, 0, threading.Lock()
+
+    def sleep(*_: object) -> None:
+        nonlocal busy, most
+        with turn:
+            busy += 1
+            most = max(most, busy)
+        time.sleep(0.005)
+        with turn:
+            busy -= 1
+
+    before = len(os.listdir("/proc/self/task")) if os.path.isdir("/proc/self/task") else 0
+    callers = [threading.Thread(target=run, args=(2, [(4, 1, False)] * 3, False, sleep))
+               for _ in range(4)]  # fmt: skip
+    for c in callers:
+        c.start()
+    for c in callers:
+        c.join(60)
+    assert most == 2
+    if before:
+        assert len(os.listdir("/proc/self/task")) <= before + 1
