@@ -281,6 +281,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "rows": summary(rows),
     }  # fmt: skip
     if options.out is not None:
+        options.out.mkdir(parents=True, exist_ok=True)
         base = options.out / f"cpu-{record['date']}"
         record = merged(base.with_suffix(".json"), record)
         base.with_suffix(".json").write_text(json.dumps(record, indent=1) + "\n")
