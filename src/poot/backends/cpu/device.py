@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from poot.backends.base import Buffer, Launch
-from poot.backends.cpu.machine import description, limits
+from poot.backends.cpu.machine import description, limits, mappings
 from poot.backends.cpu.pool import aligned, pool
 from poot.backends.cpu.runtime import RECORD, RECORD_NBYTES
 from poot.backends.launches import check_launch, pack_immediates, padded, waits
@@ -30,6 +30,9 @@ from poot.codegen.llvm.emit import symbol
 from poot.errors import BackendError, LaunchError, OutOfDeviceMemory
 from poot.limits import DeviceLimits
 
+# Ranges of memory that an object file takes once it is loaded (code, constants, the pages about
+# them), and what is left to the rest of the process.
+_RANGES, _SPARE = 4, 1024
 # A launch's groups are handed out in about this many parts a thread, so that none waits long.
 _PARTS = 32
 
@@ -79,19 +82,21 @@ class Recorded:
 
     def run(self) -> None:
         """Runs the list and returns when all of it is done. Raises LaunchError."""
-        self._check()
-        pool(self.threads).call(self.records.ctypes.data, self.count, 0)
-
-    def _check(self) -> None:
-        self.device.need_open()
-        need_live(self.buffers, self.names)
+        self._call(0)
 
     def timed(self) -> list[float]:
         """Runs with a meeting of the threads between launches; microseconds of each."""
-        self._check()
         times = np.zeros(self.count + 1, np.float64)
-        pool(self.threads).call(self.records.ctypes.data, self.count, times.ctypes.data)
+        self._call(times.ctypes.data)
         return [float(t) for t in np.diff(times)]
+
+    def _call(self, times: int) -> None:
+        """What the records point at is held until the call is done, whoever frees it meanwhile."""
+        self.device.need_open()
+        need_live(self.buffers, self.names)
+        held = [b.bytes() for b in self.buffers]
+        pool(self.threads).call(self.records.ctypes.data, self.count, times)
+        del held
 
     def record(self) -> bool:
         """The records are made once, in `prepare`."""
@@ -160,12 +165,14 @@ class CpuDevice:
         return emit(kernel, self._limits)
 
     def load(self, codes: Sequence[Code]) -> Module:
-        """Links the object files. Raises LaunchError naming the kernels that LLVM refused."""
+        """Links the object files. Raises LaunchError naming the kernels that LLVM refused, or
+        OutOfDeviceMemory where the process may map no more memory."""
         self.need_open()
         for code in codes:
             need_code(code, "llvm", self._limits)
         names = [symbol(c.key) for c in codes]
         unique = {n: _object(c) for n, c in zip(names, codes, strict=True)}
+        _need_mappings(len(unique), mappings())
         try:
             loaded = load_objects(list(unique.values()), list(unique))
         except RuntimeError as e:
@@ -201,6 +208,20 @@ class CpuDevice:
     def close(self) -> None:
         """Buffers go with their last reference; the pool is the process's."""
         self._is_open = False
+
+
+def _need_mappings(objects: int, counted: tuple[int, int] | None) -> None:
+    """LLVM ends the process where it can't map memory, so that is asked first. Raises
+    OutOfDeviceMemory."""
+    if counted is None:
+        return
+    held, most = counted
+    if held + _RANGES * objects + _SPARE > most:
+        raise OutOfDeviceMemory(
+            f"{objects} kernels need {_RANGES * objects} mapped ranges of memory: the process has "
+            f"{held} of {most} (vm.max_map_count), and {_SPARE} are left to others; let programs "
+            "and sessions go, or raise the limit"
+        )
 
 
 def _object(code: Code) -> bytes:
