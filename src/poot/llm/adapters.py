@@ -11,7 +11,8 @@ from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
+from safetensors.numpy import load_file
 
 from poot.errors import FormatError, RequestError
 from poot.llm.layout import Layout
@@ -158,13 +159,12 @@ def read_adapter(folder: Path | str, *, heads: int, kv_heads: int, interleaved: 
     path = folder / "adapter_model.safetensors"
     halves: dict[tuple[int, str], dict[str, F32]] = {}
     try:
-        with safe_open(path, framework="np") as file:
-            for key in file.keys():  # noqa: SIM118 - not a mapping
-                layer, matrix, factor = _place(key, path.name)
-                values = np.asarray(file.get_tensor(key))
-                halves.setdefault((layer, matrix), {})[factor] = _checked(values, key, path.name)
+        tensors = load_file(path)
     except (OSError, SafetensorError) as e:
         raise FormatError(f"{path.name} can't be read: {e}") from e
+    for key, values in sorted(tensors.items()):
+        layer, matrix, factor = _place(key, path.name)
+        halves.setdefault((layer, matrix), {})[factor] = _checked(values, key, path.name)
     factors: dict[tuple[int, str], tuple[F32, F32]] = {}
     for (layer, matrix), pair in halves.items():
         if pair.keys() != {"A", "B"} or pair["A"].shape[0] != rank or pair["B"].shape[1] != rank:

@@ -168,8 +168,11 @@ class BlockTable:
 
     def slots(self, start: int, stop: int) -> NDArray[np.int32]:
         """The pool slots of positions start .. stop-1, i32. Raises RequestError as `slot`."""
-        if start < stop:
-            self.slot(start), self.slot(stop - 1)
+        held = self.held
+        if start < stop and not 0 <= start < stop <= held:
+            raise RequestError(
+                f"positions {start} to {stop - 1} are outside the {held} that the table holds"
+            )
         return slots_of(self.blocks, start, stop)
 
     def writable(self, start: int, stop: int) -> NDArray[np.int32]:

@@ -19,7 +19,6 @@ from poot.errors import (
     BackendError,
     BindError,
     DeviceLost,
-    LaunchError,
     PootError,
     RequestError,
     ValidationError,
@@ -35,12 +34,11 @@ from poot.llm.request import (
     ERROR,
     LENGTH,
     STOP,
-    Finish,
     Handle,
     Listener,
     Request,
 )
-from poot.llm.scheduler import Part, Scheduler, Sequence, StepPlan
+from poot.llm.scheduler import Scheduler, Sequence, StepPlan
 from poot.llm.stepper import Bound, Drawn, Outcome, Stepper, Want
 from poot.llm.tokenizer import Tokenizer
 
@@ -157,8 +155,8 @@ class Engine:
             self._generation += 1
             self._weights = self._weights if weights is None else weights
             self.scheduler.restart()
-            for job in self._jobs.values():
-                job.sequence.identity = self._identity(job.handle.request, job.sequence.adapter)
+            for sequence, job in self._by_sequence.items():
+                sequence.identity = self._identity(job.handle.request, sequence.adapter)
 
         self._between(change)
 
@@ -286,9 +284,10 @@ class Engine:
         tokens = list(request.prompt)
         limit = len(tokens) + request.max_tokens
         identity = self._identity(request, place)
-        job.sequence = Sequence(number, tokens, limit, identity, place)
-        self._by_sequence[job.sequence] = job
-        self.scheduler.add(job.sequence)
+        sequence = Sequence(number, tokens, limit, identity, place)
+        job.sequence = sequence
+        self._by_sequence[sequence] = job
+        self.scheduler.add(sequence)
 
     def _identity(self, request: Request, place: int) -> Identity:
         adapter = self.adapters.generation(place)

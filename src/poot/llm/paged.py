@@ -109,7 +109,7 @@ class PagedStep:
         """Writes k, v [rows, Hkv, tokens, D] and attends with q [rows, Hq, tokens, D] to all that a
         row holds by then, causally: ([rows, Hq, tokens, Dv] in q's dtype, the pools). `bias` makes
         an additive mask of (tokens, capacity, pos), for ALiBi."""
-        rows, tokens, capacity = self.shape
+        _, tokens, capacity = self.shape
         new = Pools(_write(pools.k, k, self.write), _write(pools.v, v, self.write))
         keys, values = (_read(pool, self.read) for pool in (new.k, new.v))
         keep = ops.causal_mask(tokens, capacity, start=self.pos, window=window)

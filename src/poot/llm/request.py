@@ -102,8 +102,9 @@ class Result:
 
 
 class Handle:
-    """A submitted request. Iterating gives its pieces as they come; `result` waits for all. One
-    reader only, in any thread. With a listener the events go to it, from the engine's thread."""
+    """A submitted request. Iterating gives its pieces as they come, each once; `result` waits for
+    the end and gives all. One reader at a time, in any thread. With a listener the events go to it,
+    from the engine's thread, and there is nothing to read."""
 
     def __init__(
         self, request: Request, cancel: Callable[[Handle], None], listener: Listener | None
@@ -112,6 +113,7 @@ class Handle:
         self._cancel = cancel
         self._listener = listener
         self._events: SimpleQueue[Event] = SimpleQueue()
+        self._read: list[Piece] = []
         self._done = threading.Event()
         self.finish: Finish | None = None
 
@@ -144,13 +146,13 @@ class Handle:
                 if event.error is not None:
                     raise event.error
                 return
+            self._read.append(event)
             yield event
 
     def result(self, timeout: float | None = None) -> Result:
-        """Waits for the end: all pieces not read yet. Raises what ended the request where its
+        """Waits for the end; may be asked again. Raises what ended the request where its
         reason is "error", and RequestError where `timeout` seconds have passed first."""
         until = None if timeout is None else time.monotonic() + timeout
-        pieces: list[Piece] = []
         while True:
             left = None if until is None else max(0.0, until - time.monotonic())
             try:
@@ -161,8 +163,8 @@ class Handle:
                 self._events.put(event)
                 if event.error is not None:
                     raise event.error
-                return _result(pieces, event)
-            pieces.append(event)
+                return _result(self._read, event)
+            self._read.append(event)
 
 
 def _result(pieces: list[Piece], finish: Finish) -> Result:

@@ -187,7 +187,8 @@ class Scheduler:
             insort(self._running, sequence, key=lambda s: s.number)
 
     def _place(self, sequence: Sequence) -> bool:
-        """Gives a sequence a table with the cached part of its prefix, if the rest can be had."""
+        """Gives a sequence a table with the cached part of its prefix, if the rest can be had
+        besides what those that run still need for the tokens they have."""
         table = BlockTable(self.pool, self.layout.capacity)
         tokens = sequence.tokens
         hits: Many[int] = ()
@@ -202,7 +203,8 @@ class Scheduler:
             hits, is_whole = hits[:-1], False
             for block in hits:
                 table.adopt(block)
-        if not self._spare(table.missing(len(tokens)) + is_whole):
+        owed = sum(s.held().missing(len(s.tokens)) for s in self._running)
+        if not self._spare(owed + table.missing(len(tokens)) + is_whole):
             table.close()
             return False
         sequence.table = table

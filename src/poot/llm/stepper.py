@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -107,9 +107,9 @@ class Stepper:
             if is_sampled:
                 slots |= self._choices(part.bucket, wants)
         out = self._session.step(entry, device_outputs=True, **slots)
-        assert isinstance(out, dict)
+        kept = cast("Mapping[str, Kept]", out)  # what the model's step function returns
         is_picked = entry.startswith("sample")
-        return _Outputs(out["ids"], out["top"], out["logits"], is_picked).outcomes(wants)
+        return _Outputs(kept["ids"], kept["top"], kept["logits"], is_picked).outcomes(wants)
 
     def _slots(self, part: Part) -> dict[str, object]:
         rows, tokens = part.bucket, part.tokens
@@ -149,7 +149,7 @@ class Stepper:
             penalty[i], seed[i], step[i] = how.penalty, how.seed, want.step
             top_k[i] = how.top_k if how.top_k < self._vocab else 0
             if how.penalty != 1:
-                seen[i] = _bits(want.seen, self._words)
+                seen[i] = seen_bits(want.seen, self._words)
         given = {**real, "penalty": penalty, "seed": seed, "step": step, "top_k": top_k}
         return {f"how.{name}": array for name, array in {**given, "seen": seen}.items()}
 
@@ -158,7 +158,7 @@ def _needs_choice(want: Want) -> bool:
     return want.sampling.temperature > 0 or want.sampling.penalty != 1
 
 
-def _bits(tokens: Iterable[int], words: int) -> NDArray[np.uint32]:
+def seen_bits(tokens: Iterable[int], words: int) -> NDArray[np.uint32]:
     """Bit t % 32 of word t // 32 is set for each token t."""
     at = np.array(sorted(set(tokens)), np.int64)
     made = np.zeros(words, np.uint32)

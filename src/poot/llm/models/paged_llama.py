@@ -52,7 +52,7 @@ def paged_llama_graphs(
     [rows], the largest logit's or the one chosen; `top` f32 [rows], the largest logit, which is no
     number where one of the row is none; `logits` f32 [rows, vocab]."""
     layers = range(config.layers)
-    specs = {
+    specs: dict[str, object] = {
         "w": weight_specs(file, config, layout.positions, dtype),
         "kv": tuple(
             pool_specs(layout.slots, config.kv_heads, config.head_dim, layout.kv) for _ in layers
