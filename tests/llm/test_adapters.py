@@ -88,9 +88,7 @@ def test_rows_of_two_adapters_and_none_agree_with_merged_weights(target: str, tm
         texts[name] = merged(tensors, 2.0)
     texts[None] = numpy_llama(tiny(), config())
     prompt = tuple(range(30, 50))
-    handles = {
-        name: engine.submit(Request(prompt, 6, adapter=name, logprobs=1)) for name in texts
-    }
+    handles = {name: engine.submit(Request(prompt, 6, adapter=name, logprobs=1)) for name in texts}
     engine.run()
     seen = set()
     for name, model in texts.items():

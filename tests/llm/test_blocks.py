@@ -208,9 +208,7 @@ class Tables(RuleBasedStateMachine):
 
     @invariant()
     def references_are_owners(self):
-        owners = np.bincount(
-            [b for t in self.tables for b in t.blocks], minlength=self.pool.blocks
-        )
+        owners = np.bincount([b for t in self.tables for b in t.blocks], minlength=self.pool.blocks)
         assert [self.pool.refs(b) for b in range(1, 12)] == owners[1:].tolist()
         assert self.pool.free == int((owners[1:] == 0).sum())
         assert (self.memory[:BLOCK_SIZE] == 0).all()

@@ -166,7 +166,7 @@ def test_case_96_scores_of_the_prompt_are_refused_and_the_engine_lives():
 
 def test_case_90_adapters_share_no_cached_values():
     rig = Rig()
-    prompt = list(range(32)) + [5]
+    prompt = [*list(range(32)), 5]
     rig.engine.load_adapter("a", adapter(1.5))
     rig.engine.load_adapter("b", adapter(2.5))
     for name, number in ((None, 0.0), ("a", 1.5), ("b", 2.5)):

@@ -58,7 +58,7 @@ def test_what_ended_a_request_is_raised_to_every_reader():
 
 def test_a_result_that_does_not_come_in_time_is_an_error():
     h, _ = handle()
-    with pytest.raises(RequestError, match="no end of the request within 0.01 s"):
+    with pytest.raises(RequestError, match=r"no end of the request within 0\.01 s"):
         h.result(0.01)
 
 

@@ -1,5 +1,5 @@
-"""The scheduler alone: order, buckets, preemption, whole pools; a model-based test of scheduler, block
-tables and prefix cache together."""
+"""The scheduler alone: order, buckets, preemption, whole pools; a model-based test of scheduler,
+block tables and prefix cache together."""
 
 from __future__ import annotations
 
@@ -49,7 +49,9 @@ def test_a_prompt_is_read_in_chunks_and_then_decoded():
     for _ in range(6):
         plan = scheduler.plan()
         assert plan is not None
-        seen += [(part.bucket * part.tokens, count) for part in plan.parts for _, count in part.rows]
+        seen += [
+            (part.bucket * part.tokens, count) for part in plan.parts for _, count in part.rows
+        ]
         played(scheduler, plan)
     assert seen == [(16, 16), (4, 4), (4, 3), (1, 1), (1, 1), (1, 1)]
 
@@ -196,7 +198,7 @@ def test_a_sequence_whose_logits_are_no_numbers_is_forgotten():
     assert scheduler.pool.free == scheduler.pool.usable
 
 
-SMALL = Layout(blocks=9, capacity=70, decode_rows=(1, 4), prefill=((1, 8), (2, 16)) + ((1, 16),))
+SMALL = Layout(blocks=9, capacity=70, decode_rows=(1, 4), prefill=((1, 8), (2, 16), (1, 16)))
 
 
 class Histories(RuleBasedStateMachine):

@@ -1,8 +1,8 @@
 """A session over paged pools in plain Python: a slot holds a token, and the logits of a row are a
 function of the tokens that its read map names, in order. So a wrong slot shows in the next token.
 
-It checks what every device would be harmed by: block 0 is never written, nothing is written to a slot
-twice in a step, and what is read was written by the same sequence of tokens.
+It checks what every device would be harmed by: block 0 is never written, nothing is written to a
+slot twice in a step, and what is read was written by the same sequence of tokens.
 """
 
 from __future__ import annotations

@@ -235,7 +235,8 @@ def _checked(values: np.ndarray, key: str, name: str) -> F32:
 
 
 def _in_pairs(b: F32, heads: int) -> F32:
-    """Rows [heads * D, rank] from half-split order, where row i turns with row i + D/2, to pairs."""
+    """Rows [heads * D, rank] from half-split order, where row i turns with row i + D/2, to
+    pairs."""
     if b.shape[0] % (2 * heads):
         raise FormatError(f"lora_B of {b.shape[0]} rows has no {heads} heads of even width")
     apart = b.reshape(heads, 2, -1, b.shape[1])

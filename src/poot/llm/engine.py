@@ -1,7 +1,7 @@
 """Serves many requests at once from one session: continuous batching over paged pools.
 
-`submit` may be called from any thread. Steps run in the thread that calls `step`, or in the engine's
-own after `start`. Between two steps requests come in, are cancelled and expire.
+`submit` may be called from any thread. Steps run in the thread that calls `step`, or in the
+engine's own after `start`. Between two steps requests come in, are cancelled and expire.
 """
 
 from __future__ import annotations
@@ -44,6 +44,14 @@ from poot.llm.tokenizer import Tokenizer
 
 T = TypeVar("T")
 IDLE_S = 0.05  # how long a waiting engine sleeps at most before it looks at deadlines
+
+
+class Overloaded(RequestError):
+    """The line is full; later there may be room."""
+
+
+class EngineStopped(RequestError):
+    """The engine takes no requests any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,18 +105,18 @@ class Engine:
     # Any thread
 
     def submit(self, request: Request, listener: Listener | None = None) -> Handle:
-        """Puts a request in line. Raises RequestError for one that can never run, for an adapter
-        that isn't loaded, where the line is full, and after `stop`."""
+        """Puts a request in line. Raises RequestError for one that can never run or an adapter that
+        isn't loaded; Overloaded where the line is full; EngineStopped after `stop` or a failure."""
         self._check(request)
         handle = Handle(request, self._ask_cancel, listener)
         now = self._clock()
         with self._wake:
             if self._failed is not None:
-                raise RequestError(f"the engine has failed: {self._failed.message}")
+                raise EngineStopped(f"the engine has failed: {self._failed.message}")
             if self._closing:
-                raise RequestError("the engine is stopping and takes no requests")
+                raise EngineStopped("the engine is stopping and takes no requests")
             if self._in_line >= self.options.most_waiting:
-                raise RequestError(
+                raise Overloaded(
                     f"{self._in_line} requests are in line already, the most there may be; try "
                     "again later"
                 )

@@ -1,9 +1,9 @@
 """Keys and values of a step in pools of slots: how they are written, and attended to.
 
 A step runs `rows` sequences of `tokens` new tokens each. `pos` [rows] is the position of a row's
-first; `write` names the pool slot of each new token, or -1; `read` [rows, capacity] the slot of each
-position, slot 0 past a row's length. A model calls `PagedStep.attend` for each layer, and makes no
-choice between layouts: the gather is stated, and the compiler reads the pools in place.
+first; `write` names the pool slot of each new token, or -1; `read` [rows, capacity] the slot of
+each position, slot 0 past a row's length. A model calls `PagedStep.attend` for each layer, and
+makes no choice between layouts: the gather is stated, and the compiler reads the pools in place.
 """
 
 from __future__ import annotations
@@ -85,7 +85,8 @@ class PagedStep:
     @property
     def shape(self) -> tuple[int, int, int]:
         """(rows, new tokens of each, capacity)."""
-        return (*self.tokens.shape, self.read.shape[1])  # pyright: ignore[reportReturnType] - the slot has two axes
+        rows, tokens = self.tokens.shape
+        return rows, tokens, self.read.shape[1]
 
     def positions(self) -> Array:
         """The position of each new token, i32 [rows, tokens]: below capacity + tokens - 1, past a

@@ -1,9 +1,10 @@
 """Blocks that are full and whose keys and values another request may use: the prefix cache.
 
-An entry stands for one full block of tokens after all the blocks before it. It is found by a chained
-digest of 128 bits: of the digest before it and its own tokens, beginning from the identity of what
-computed the values (weights, adapter, salt). On a hit the tokens and the chain are compared too, so
-a collision can't answer with another's values. The cache holds one reference to each entry's block.
+An entry stands for one full block of tokens after all the blocks before it. It is found by a
+chained digest of 128 bits: of the digest before it and its own tokens, beginning from the identity
+of what computed the values (weights, adapter, salt). On a hit the tokens and the chain are compared
+too, so a collision can't answer with another's values. The cache holds one reference to each
+entry's block.
 """
 
 from __future__ import annotations

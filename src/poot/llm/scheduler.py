@@ -1,9 +1,9 @@
 """Which tokens of which sequences the next engine step computes, and in which blocks they lie.
 
-Sequences are served in order of arrival. A step has up to two parts: a decode of every sequence with
-one token to go, and a prefill chunk of those with more. Blocks are taken on demand; where none is
-free, cached ones that nobody holds are evicted, then the sequence that came last is preempted: its
-blocks are freed, and it waits to be computed anew. The one that came first always goes on.
+Sequences are served in order of arrival. A step has up to two parts: a decode of every sequence
+with one token to go, and a prefill chunk of those with more. Blocks are taken on demand; where none
+is free, cached ones that nobody holds are evicted, then the sequence that came last is preempted:
+its blocks are freed, and it waits to be computed anew. The one that came first always goes on.
 """
 
 from __future__ import annotations
@@ -101,8 +101,8 @@ class Scheduler:
         return tuple(self._running)
 
     def check(self, prompt: int, limit: int) -> None:
-        """Raises RequestError where a sequence of `prompt` tokens that may grow to `limit` can never
-        run: an empty prompt, more than the capacity, or more than the whole pool."""
+        """Raises RequestError where a sequence of `prompt` tokens that may grow to `limit` can
+        never run: an empty prompt, more than the capacity, or more than the whole pool."""
         if prompt < 1:
             raise RequestError("the prompt is empty; needs one token or more")
         if limit > self.layout.capacity:

@@ -1,5 +1,5 @@
-"""Llama over paged pools, on every target: logits against an independent decoder, greedy text against
-the runner of one sequence, alone and in company."""
+"""Llama over paged pools, on every target: logits against an independent decoder, greedy text
+against the runner of one sequence, alone and in company."""
 
 from __future__ import annotations
 
@@ -133,13 +133,16 @@ def _alone(target: str):
 
     def step(tokens: np.ndarray, pos: int, last: int) -> np.ndarray:
         slots = {"last": np.int32(last)} if len(tokens) > 1 else {}
-        return np.asarray(s.step(entry_name(len(tokens)), tokens=tokens, pos=np.int32(pos), **slots))
+        return np.asarray(
+            s.step(entry_name(len(tokens)), tokens=tokens, pos=np.int32(pos), **slots)
+        )
 
     def text(prompt: tuple[int, ...], count: int) -> tuple[int, ...]:
         s.reset()
         return tuple(
-            generate(step, prompt, capacity=96, buckets=(1, 16), max_tokens=count,
-                     sampling=Sampling())  # fmt: skip
+            generate(
+                step, prompt, capacity=96, buckets=(1, 16), max_tokens=count, sampling=Sampling()
+            )
         )
 
     return text
