@@ -13,8 +13,7 @@ from poot.ir.text import parse
 from poot.oracle import Result
 from tests.support.check import assert_same, check_kept, check_pass
 
-TEXT =
-"""
+TEXT = """
     in v0: f32[3]
     v1: f32[3] = exp(v0)
     v2: f32[3] = neg(v1)

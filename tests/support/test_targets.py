@@ -6,8 +6,7 @@ import pytest
 
 from tests.support.targets import TARGETS, Targets
 
-FILE =
-"""
+FILE = """
 import pytest
 
 @pytest.mark.parametrize("target", ["vulkan:0", "wgpu"])

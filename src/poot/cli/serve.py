@@ -28,7 +28,6 @@ def run(command: Command, out: TextIO, err: TextIO) -> None:
     limits = ServerLimits(
         api_key=key,
         most_bytes=command.most_bytes,
-        most_prompt=command.most_prompt,
         most_requests=command.most_requests,
         drain=command.drain,
     )

@@ -17,12 +17,10 @@ OPEN_PATHS = ("/health",)  # asked without a key
 @dataclass(frozen=True, slots=True)
 class ServerLimits:
     """`api_key`: what clients have to show, None for nothing. `most_bytes` of a request's body,
-    `most_prompt` tokens of a prompt (None: as the model's cache allows), `most_requests` at once;
-    `drain` seconds are given to what runs when the server stops."""
+    `most_requests` at once; `drain` seconds are given to what runs when the server stops."""
 
     api_key: str | None = None
     most_bytes: int = 1 << 20
-    most_prompt: int | None = None
     most_requests: int = 64
     drain: float = 30.0
 
