@@ -200,15 +200,17 @@ def _inputs(recorder: Recorder, name: str, spec: object) -> tuple[object, list[t
 def _call(fn: Callable[..., object], values: dict[str, object]) -> object:
     positional: list[object] = []
     keywords: dict[str, object] = {}
+    is_gap = False  # what stands after an argument left out goes by its name
     for name, parameter in inspect.signature(fn).parameters.items():
         if name not in values:
+            is_gap = True
             continue
         value = values[name]
         if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
             positional.extend(_parts(value))
         elif parameter.kind is inspect.Parameter.VAR_KEYWORD:
             keywords.update(cast("dict[str, object]", value))  # bind made it
-        elif parameter.kind is inspect.Parameter.KEYWORD_ONLY:
+        elif is_gap or parameter.kind is inspect.Parameter.KEYWORD_ONLY:
             keywords[name] = value
         else:
             positional.append(value)
