@@ -56,8 +56,11 @@ def given(
         read[b, :length] = table[:length]
         if length:
             write[b] = table[length - 1]
-    random = lambda heads: rng.standard_normal((rows, heads, 1, WIDTH)).astype(np.float32)  # noqa:
-    E731 return {
+
+    def random(heads: int) -> np.ndarray:
+        return rng.standard_normal((rows, heads, 1, WIDTH)).astype(np.float32)
+
+    return {
         "tokens": np.zeros((rows, 1), np.int32),
         "pos": np.array([max(0, n - 1) for n in lengths], np.int32),
         "read": read,

@@ -104,7 +104,8 @@ def test_serve_is_for_this_machine_alone_unless_told_otherwise():
 
 
 def test_chat_takes_sampling_options():
-    command = parse("chat --system s --temperature 0.5 --max-tokens 9 --seed 3".split())
+    words = "chat --system s --temperature 0.5 --max-tokens 9 --seed 3"
+    command = parse(words.split())
     assert isinstance(command, Chat)
     assert (command.system, command.temperature, command.max_tokens) == ("s", 0.5, 9)
 
