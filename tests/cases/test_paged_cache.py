@@ -92,7 +92,7 @@ def expected(
             scores = k[at, g] @ slots["q"][b, h, 0] * WIDTH**-0.5
             weights = np.exp(scores - scores.max())
             out[b, h, 0] = weights @ v[at, g] / weights.sum()
-    return out
+    return out.astype(np.float32)
 
 
 def pools(rng: np.random.Generator, slots: int) -> tuple[np.ndarray, np.ndarray]:

@@ -105,7 +105,7 @@ class Engine:
     # Any thread
 
     def submit(self, request: Request, listener: Listener | None = None) -> Handle:
-        """Puts a request in line. Raises RequestError for one that can never run or an adapter that
+        """Puts a request in line, with the adapter that its name means now. Raises RequestError for one that can never run or an adapter that
         isn't loaded; Overloaded where the line is full; EngineStopped after `stop` or a failure."""
         self._check(request)
         handle = Handle(request, self._ask_cancel, listener)
@@ -120,11 +120,12 @@ class Engine:
                     f"{self._in_line} requests are in line already, the most there may be; try "
                     "again later"
                 )
+            place = 0 if request.adapter is None else self.adapters.hold(request.adapter)
             self._in_line += 1
             self._count += 1
             self._tally.submitted += 1
             number = self._count
-            self._inbox.append(lambda: self._begin(handle, number, now))
+            self._inbox.append(lambda: self._begin(handle, number, now, place))
             self._wake.notify_all()
         return handle
 
@@ -137,8 +138,6 @@ class Engine:
             raise RequestError("stop strings need a tokenizer; give the engine one")
         if any(not stop for stop in request.stops):
             raise RequestError("a stop string is empty; needs one character or more")
-        if request.adapter is not None:
-            self.adapters.need(request.adapter)
 
     def _ask_cancel(self, handle: Handle) -> None:
         with self._wake:
@@ -277,17 +276,12 @@ class Engine:
         for action in todo:
             action()
 
-    def _begin(self, handle: Handle, number: int, now: float) -> None:
+    def _begin(self, handle: Handle, number: int, now: float, place: int) -> None:
         request = handle.request
-        job = Job(handle, now, self._tokenizer)
+        job = Job(handle, now, self._tokenizer, place)
         self._jobs[handle] = job
         if self._failed is not None:
             self._end(job, ERROR, self._failed)
-            return
-        try:
-            place = 0 if request.adapter is None else self.adapters.hold(request.adapter)
-        except RequestError as e:  # it was unloaded since the submit
-            self._end(job, ERROR, e)
             return
         tokens = list(request.prompt)
         limit = len(tokens) + request.max_tokens
@@ -378,14 +372,13 @@ class Engine:
     def _end(self, job: Job, reason: str, error: PootError | None = None) -> None:
         """Frees what a request holds, then says that it has ended."""
         self._jobs.pop(job.handle)
-        request = job.handle.request
         cached = 0
         if job.sequence is not None:
             cached = job.sequence.cached
             self._by_sequence.pop(job.sequence)
             self.scheduler.remove(job.sequence)
-            if request.adapter is not None:
-                self.adapters.let_go(job.sequence.adapter)
+        if job.place:
+            self.adapters.let_go(job.place)
         self._tally.reasons[reason] = self._tally.reasons.get(reason, 0) + 1
         with self._wake:
             self._in_line -= 1
