@@ -105,8 +105,9 @@ class Engine:
     # Any thread
 
     def submit(self, request: Request, listener: Listener | None = None) -> Handle:
-        """Puts a request in line, with the adapter that its name means now. Raises RequestError for one that can never run or an adapter that
-        isn't loaded; Overloaded where the line is full; EngineStopped after `stop` or a failure."""
+        """Puts a request in line, with the adapter that its name means now. Raises RequestError for
+        one that can never run or an adapter that isn't loaded; Overloaded where the line is full;
+        EngineStopped after `stop` or a failure."""
         self._check(request)
         handle = Handle(request, self._ask_cancel, listener)
         now = self._clock()
