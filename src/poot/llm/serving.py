@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
 from typing import cast
 
 from poot import api
-from poot.errors import RequestError
+from poot.errors import CaptureUnavailable, RequestError
 from poot.llm.adapters import read_adapter
 from poot.llm.blocks import blocks_for
 from poot.llm.engine import Engine, EngineOptions
@@ -65,6 +66,9 @@ def serve_model(
     program = api.compile(graphs, target, progress=progress)
     progress("bind weights", 0, 1)
     session = program.bind(paged_llama_arrays(checkpoint.file, config, layout, dtype=dtype))
+    with suppress(CaptureUnavailable):  # then each step's launches are issued one by one
+        for entry in graphs:
+            session.capture(entry)
     engine = Engine(
         session,
         layout,
