@@ -422,6 +422,33 @@ def test_an_error_of_a_command_reaches_the_thread_that_gave_it():
     rig.engine.stop()
 
 
+def test_metrics_are_read_by_others_while_the_engine_steps():
+    rig = Rig()
+    rig.engine.start()
+    handles = [rig.ask([n, n % 5] * 9, 20) for n in range(12)]
+    steps = [rig.engine.metrics().steps for _ in range(50)]
+    assert steps == sorted(steps)
+    for handle in handles:
+        handle.result(20)
+    rig.engine.stop()
+    assert rig.engine.metrics().finished == 12
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_when_the_engines_thread_ends_by_a_mistake_everybody_is_told():
+    rig = Rig()
+    rig.session.faults.at, rig.session.faults.error = {2}, ZeroDivisionError
+    rig.engine.start()
+    handles = [rig.ask([n], 9) for n in range(3)]
+    for handle in handles:
+        with pytest.raises(PootError, match="the engine's thread ended: ZeroDivisionError"):
+            handle.result(10)
+    with pytest.raises(RequestError, match="the engine has failed"):
+        rig.ask([1])
+    assert rig.engine.metrics().finished == 3
+    rig.engine.stop()
+
+
 def test_metrics_count_what_was_done():
     rig = Rig()
     for n in range(3):

@@ -100,6 +100,7 @@ class Engine:
         self._failed: PootError | None = None
         self._failures_in_row = 0
         self._closing = False
+        self._loops = False  # whether the engine's own thread takes in what comes
         self._thread: threading.Thread | None = None
 
     # Any thread
@@ -170,9 +171,6 @@ class Engine:
 
     def _between(self, action: Callable[[], T]) -> T:
         """Runs an action in the stepping thread, between two steps."""
-        if self._thread is None or self._thread is threading.current_thread():
-            with self._stepping:
-                return action()
         done: Future[T] = Future()
 
         def run() -> None:
@@ -182,13 +180,18 @@ class Engine:
                 done.set_exception(e)
 
         with self._wake:
-            self._inbox.append(run)
-            self._wake.notify_all()
-        return done.result()
+            is_far = self._loops and self._thread is not threading.current_thread()
+            if is_far:
+                self._inbox.append(run)
+                self._wake.notify_all()
+        if is_far:
+            return done.result()
+        with self._stepping:
+            return action()
 
     def metrics(self) -> Metrics:
-        """What has been done so far. A snapshot: exact between steps."""
-        return _metrics(self._tally, self.scheduler, self._in_line)
+        """What has been done so far, between two steps."""
+        return self._between(lambda: _metrics(self._tally, self.scheduler, self._in_line))
 
     @property
     def failed(self) -> PootError | None:
@@ -201,6 +204,7 @@ class Engine:
         """Steps in a thread of its own until `stop`."""
         if self._thread is not None:
             raise RequestError("the engine runs already")
+        self._loops = True
         self._thread = threading.Thread(target=self._loop, name="poot-engine", daemon=True)
         self._thread.start()
 
@@ -236,14 +240,32 @@ class Engine:
             self._end_handle(handle, CANCELLED)
 
     def _loop(self) -> None:
-        while True:
-            if self.step():
-                continue
-            with self._wake:
-                if self._closing and not self._inbox and not self._in_line:
-                    return
-                if not self._inbox:
-                    self._wake.wait(IDLE_S)
+        try:
+            while self._turn():
+                pass
+        except BaseException as e:
+            self._crashed(e)
+            raise
+
+    def _turn(self) -> bool:
+        """One step, or a wait for something to do. False where there will be nothing more."""
+        if self.step():
+            return True
+        with self._wake:
+            if self._closing and not self._inbox and not self._in_line:
+                self._loops = False
+                return False
+            if not self._inbox:
+                self._wake.wait(IDLE_S)
+        return True
+
+    def _crashed(self, error: BaseException) -> None:
+        """The engine's thread ends by what it doesn't know: every request is told, and commands
+        that wait are answered."""
+        with self._wake:
+            self._loops = False
+        self._give_up(BackendError(f"the engine's thread ended: {type(error).__name__}: {error}"))
+        self._take_in()
 
     def run(self) -> None:
         """Steps until nothing is left to do."""
