@@ -1,7 +1,9 @@
-"""How long SmolLM2 takes from trace to plan and kernels, at 8, 16 and 32 layers (the file has 30):
-a decode and a prefill entry point, no disk cache, no driver.
+"""How long SmolLM2 takes from trace to plan and kernels, at 8, 16 and 30 layers (all that the file
+has): a decode and a prefill entry point, no disk cache, no driver.
 
-python -m benchmarks.compile_time --target lavapipe --out benchmarks/results/compile_time.json
+python -m benchmarks.compile_time --targets lavapipe h200 --out benchmarks/results/compile_time.json
+
+Writes the JSON and a plot beside it: seconds by layers, stacked by stage.
 """
 
 from __future__ import annotations
@@ -18,6 +20,9 @@ from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 
+import matplotlib
+from matplotlib import pyplot
+
 from poot.api import compile
 from poot.ir.graph import Graph
 from poot.llm.config import LlamaConfig, read_llama_config
@@ -29,7 +34,8 @@ LAYERS = (8, 16, 30)
 BUCKETS = (1, 64)
 CAPACITY = 256
 GOAL_SECONDS = 2.0
-NAMES = ("trace", "passes", "plan", "kernels", "total", "busy")
+STAGES = ("trace", "passes", "plan", "kernels")
+NAMES = (*STAGES, "total", "busy")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,13 +91,34 @@ def measured(file: GgufFile, layers: int, target: str, runs: int) -> Row:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", type=Path, help="SmolLM2-135M's GGUF file; else the package's")
-    parser.add_argument("--target", default="lavapipe", help="a limits profile")
+    parser.add_argument("--targets", nargs="+", default=["lavapipe"], help="limits profiles")
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/compile_time.json"))
     options = parser.parse_args()
     file = read_gguf(options.model or smollm2_path())
-    rows = [measured(file, n, options.target, options.runs) for n in LAYERS]
-    print(f"{'layers':>6}" + "".join(f" {name:>7}" for name in NAMES))
+    found = {
+        target: [measured(file, n, target, options.runs) for n in LAYERS]
+        for target in options.targets
+    }
+    for target, rows in found.items():
+        show(target, rows)
+    report = {
+        "command": " ".join(["python", "-m", "benchmarks.compile_time", *sys.argv[1:]]),
+        "date": time.strftime("%Y-%m-%d"),
+        "machine": f"{platform.machine()}, {os.cpu_count()} cores, {processor()}",
+        "python": platform.python_version(),
+        "goal_seconds": GOAL_SECONDS,
+        "targets": {target: [asdict(r) for r in rows] for target, rows in found.items()},
+    }
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    options.out.write_text(json.dumps(report, indent=1) + "\n")
+    plot(found, options.out.with_suffix(".png"))
+    return 0
+
+
+def show(target: str, rows: list[Row]) -> None:
+    """The rows as a table, and how much each layer more takes."""
+    print(f"{target}\n{'layers':>6}" + "".join(f" {name:>7}" for name in NAMES))
     for r in rows:
         numbers = "".join(f" {getattr(r, n):7.3f}" for n in NAMES)
         print(f"{r.layers:>6}{numbers} s  {r.distinct_kernels} kernels, {r.steps} steps")
@@ -100,18 +127,27 @@ def main() -> int:
     last = rows[-1]
     verdict = "within" if last.total <= GOAL_SECONDS else "over"
     print(f"milliseconds a layer, busy: {growth}; {last.total:.2f} s is {verdict} {GOAL_SECONDS} s")
-    report = {
-        "command": " ".join(["python", "-m", "benchmarks.compile_time", *sys.argv[1:]]),
-        "date": time.strftime("%Y-%m-%d"),
-        "machine": f"{platform.machine()}, {os.cpu_count()} cores, {processor()}",
-        "python": platform.python_version(),
-        "target": options.target,
-        "goal_seconds": GOAL_SECONDS,
-        "rows": [asdict(r) for r in rows],
-    }
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    options.out.write_text(json.dumps(report, indent=1) + "\n")
-    return 0
+
+
+def plot(found: Mapping[str, list[Row]], target: Path) -> None:
+    """One panel a target: seconds by layers, stacked by stage."""
+    matplotlib.use("Agg")
+    figure, axes = pyplot.subplots(
+        1, len(found), figsize=(4 * len(found), 3.6), squeeze=False, sharey=True
+    )
+    for axis, (name, rows) in zip(axes[0], found.items(), strict=True):
+        layers = [r.layers for r in rows]
+        stacks = [[getattr(r, stage) for r in rows] for stage in STAGES]
+        axis.stackplot(layers, stacks, labels=STAGES)
+        axis.axhline(GOAL_SECONDS, color="black", linestyle=":", linewidth=1)
+        axis.set_title(f"SmolLM2-135M, {name}")
+        axis.set_xlabel("layers")
+        axis.set_xlim(0, max(layers))
+    axes[0][0].set_ylabel("seconds")
+    axes[0][0].legend(loc="upper left")
+    figure.tight_layout()
+    figure.savefig(target, dpi=110)
+    pyplot.close(figure)
 
 
 def processor() -> str:
