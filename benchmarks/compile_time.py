@@ -3,7 +3,7 @@ has): a decode and a prefill entry point, no disk cache, no driver.
 
 python -m benchmarks.compile_time --targets lavapipe h200 --out benchmarks/results/compile_time.json
 
-Writes the JSON and a plot beside it: seconds by layers, stacked by stage.
+`python -m benchmarks.compile_time_plot` draws it.
 """
 
 from __future__ import annotations
@@ -19,9 +19,6 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from pathlib import Path
-
-import matplotlib
-from matplotlib import pyplot
 
 from poot.api import compile
 from poot.ir.graph import Graph
@@ -112,7 +109,6 @@ def main() -> int:
     }
     options.out.parent.mkdir(parents=True, exist_ok=True)
     options.out.write_text(json.dumps(report, indent=1) + "\n")
-    plot(found, options.out.with_suffix(".png"))
     return 0
 
 
@@ -127,27 +123,6 @@ def show(target: str, rows: list[Row]) -> None:
     last = rows[-1]
     verdict = "within" if last.total <= GOAL_SECONDS else "over"
     print(f"milliseconds a layer, busy: {growth}; {last.total:.2f} s is {verdict} {GOAL_SECONDS} s")
-
-
-def plot(found: Mapping[str, list[Row]], target: Path) -> None:
-    """One panel a target: seconds by layers, stacked by stage."""
-    matplotlib.use("Agg")
-    figure, axes = pyplot.subplots(
-        1, len(found), figsize=(4 * len(found), 3.6), squeeze=False, sharey=True
-    )
-    for axis, (name, rows) in zip(axes[0], found.items(), strict=True):
-        layers = [r.layers for r in rows]
-        stacks = [[getattr(r, stage) for r in rows] for stage in STAGES]
-        axis.stackplot(layers, stacks, labels=STAGES)
-        axis.axhline(GOAL_SECONDS, color="black", linestyle=":", linewidth=1)
-        axis.set_title(f"SmolLM2-135M, {name}")
-        axis.set_xlabel("layers")
-        axis.set_xlim(0, max(layers))
-    axes[0][0].set_ylabel("seconds")
-    axes[0][0].legend(loc="upper left")
-    figure.tight_layout()
-    figure.savefig(target, dpi=110)
-    pyplot.close(figure)
 
 
 def processor() -> str:

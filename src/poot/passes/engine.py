@@ -164,6 +164,7 @@ class Scope:
         for r in rules:
             for op in r.ops:
                 table.setdefault(op, []).append(r)
+        none: list[Rule] = []
         pending, done = list(reversed(self.graph.eqns)), list[Eqn]()
         budget = 1024 + _REWRITES_PER_EQN * len(pending)
         while pending:
@@ -172,7 +173,7 @@ class Scope:
                 self._release(eqn.ins)
                 continue
             eqn = self._resolved(eqn)
-            if not self._fire(eqn, table.get(eqn.op, [])):
+            if not self._fire(eqn, table.get(eqn.op, none)):
                 if self._keep(eqn):
                     done.append(eqn)
                 continue
@@ -197,7 +198,8 @@ class Scope:
         """Tries each rule in turn; true if one gave another value."""
         self._loc = eqn.loc
         for r in rules:
-            self.fresh = []
+            if self.fresh:
+                self.fresh = []
             got = r.fn(eqn, self)
             if got is not None:
                 self._replace(eqn, (got,) if isinstance(got, Var) else got, r.name)
