@@ -270,8 +270,11 @@ class KernelBuilder:
         """The register that holds this instruction's result: a known one, or a new one made as far
         out as may be.
         """
-        made = (type.dtype, type.lanes) if isinstance(type, Ty) else type
-        key = (name, made, tuple([_known_as(o) for o in operands]), attrs)
+        asked = [_known_as(o) for o in operands]
+        if isinstance(type, Ty):
+            key = (name, attrs, type.dtype, type.lanes, *asked)
+        else:
+            key = (name, attrs, type, *asked)
         for known in reversed(self._known):
             found = known.get(key)
             if found is not None:
