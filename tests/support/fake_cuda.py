@@ -4,12 +4,13 @@ record of what was asked in which order."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from poot.backends.cuda.device import CudaDevice
-from poot.backends.cuda.provider import Call, Facts, Handle, Resources, refuse
+from poot.backends.cuda.provider import Call, Facts, Handle, Pinned, Resources, refuse
 from poot.backends.launches import CLUSTER, MAPS, RESIDENT
 from poot.codegen.attributes import TensorView
 from poot.codegen.kir.nodes import Blob, Kernel
@@ -65,9 +66,18 @@ class FakeDriver:
         self._ask("free")
         del self.memory_at[pointer]
 
-    def pinned(self, nbytes: int) -> np.ndarray:
+    def held(self) -> AbstractContextManager[object]:
+        return nullcontext()
+
+    def pinned(self, nbytes: int) -> Pinned:
         self.host_nbytes += nbytes
-        return np.zeros(nbytes, np.uint8)
+        return Pinned(np.zeros(nbytes, np.uint8), 0)
+
+    def send(self, pointer: int, source: Pinned, first: int, nbytes: int) -> None:
+        self.copy_in(pointer, source.array[first : first + nbytes])
+
+    def fetch(self, target: Pinned, pointer: int, nbytes: int) -> None:
+        self.copy_out(target.array[:nbytes], pointer)
 
     def zero(self, pointer: int, nbytes: int) -> None:
         self._bytes(pointer, nbytes)[:] = 0

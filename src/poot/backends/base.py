@@ -4,6 +4,7 @@ records."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -83,6 +84,10 @@ class Device(Protocol):
         """For people: the device's name and driver."""
         ...
 
+    def need_open(self) -> None:
+        """Raises BackendError after `close`, DeviceLost where the device is gone."""
+        ...
+
     def allocate(self, nbytes: int, label: str) -> Buffer:
         """Zero-filled memory. Raises OutOfDeviceMemory (asked, free) or BindingLimit."""
         ...
@@ -129,6 +134,13 @@ class HostMemory(Protocol):
         ...
 
 
+@runtime_checkable
+class Together(Protocol):
+    """A device whose calls cost less where several stand in one context."""
+
+    def together(self) -> AbstractContextManager[object]: ...
+
+
 class SharedView(Protocol):
     """Device memory as other libraries of its device take it."""
 
@@ -162,4 +174,5 @@ __all__ = [
     "SharedView",
     "SharesMemory",
     "TensorView",
+    "Together",
 ]

@@ -19,6 +19,7 @@ from poot.ops.attention import (
     merge_attention,
     repeat_kv,
 )
+from poot.ops.edge import all_at_the_edge
 from poot.ops.elementwise import (
     abs,
     add,
@@ -268,3 +269,5 @@ __all__ = [
     "zeros",
     "zeros_like",
 ]
+
+globals().update(all_at_the_edge(globals(), __all__))

@@ -25,9 +25,11 @@ from poot.backends.cuda.loader import NO_BINDINGS, cu
 from poot.backends.cuda.provider import (
     ATTRIBUTES,
     LOST,
+    NOT_AGAIN,
     Call,
     Facts,
     Handle,
+    Pinned,
     Resources,
     facts_of,
     refuse,
@@ -36,7 +38,7 @@ from poot.backends.cuda.provider import (
 from poot.backends.launches import CLUSTER, MAPS, RESIDENT
 from poot.codegen.attributes import ONE, TensorView
 from poot.codegen.kir.nodes import Blob
-from poot.errors import BackendUnavailable, LaunchError
+from poot.errors import BackendUnavailable, DeviceLost, LaunchError
 
 LOG_NBYTES = 16384
 _NON_BLOCKING = 1
@@ -61,28 +63,41 @@ def _check(answer: Answer, what: str, is_launch: bool = False) -> Answer:
     return answer[1:]
 
 
+def _retain(device: object, what: str) -> object:
+    """The primary context. Raises DeviceLost where an earlier loss leaves the process without."""
+    answer = cu.cuDevicePrimaryCtxRetain(device)
+    if answer[0] != 0 and _name(answer[0]) in LOST:
+        raise DeviceLost(f"{what}: {_words(answer[0])}; {NOT_AGAIN}")
+    return _check(answer, what)[0]
+
+
 def _number(answer: Answer, what: str) -> int:
     return int(_check(answer, what)[0])
 
 
 class _Current:
     """A context on top of the thread's stack while it is entered, by one thread at a time. It may
-    be entered again inside.
+    be entered again inside, which costs no call of the driver's.
     """
 
     def __init__(self, context: object) -> None:
         self._context = context
         self._lock = threading.RLock()
+        self._depth = 0
 
     def __enter__(self) -> None:
         self._lock.acquire()
-        code = cu.cuCtxPushCurrent(self._context)[0]
-        if code != 0:
-            self._lock.release()
-            refuse(_name(code), _words(code), "making the context current")
+        if not self._depth:
+            code = cu.cuCtxPushCurrent(self._context)[0]
+            if code != 0:
+                self._lock.release()
+                refuse(_name(code), _words(code), "making the context current")
+        self._depth += 1
 
     def __exit__(self, *error: object) -> None:
-        cu.cuCtxPopCurrent()
+        self._depth -= 1
+        if not self._depth:
+            cu.cuCtxPopCurrent()
         self._lock.release()
 
 
@@ -96,7 +111,7 @@ class BindingsDriver:
         self._is_open = True
         if stream is None:
             what = f"the primary context of device {index}"
-            self._context: Any = _check(cu.cuDevicePrimaryCtxRetain(self._device), what)[0]
+            self._context: Any = _retain(self._device, what)
             self._entered = _Current(self._context)
             with self._current():
                 self._stream: Any = self._do(cu.cuStreamCreate(_NON_BLOCKING), "a stream")[0]
@@ -112,7 +127,7 @@ class BindingsDriver:
             if int(current) != 0:
                 return current
             self._is_primary = True
-            return _check(cu.cuDevicePrimaryCtxRetain(self._device), f"device {index}")[0]
+            return _retain(self._device, f"device {index}")
         return _check(cu.cuStreamGetCtx(self._stream), "the stream's context")[0]
 
     # Calls
@@ -157,13 +172,16 @@ class BindingsDriver:
         with self._current():
             self._do(cu.cuMemFree(pointer), "freeing memory")
 
-    def pinned(self, nbytes: int) -> np.ndarray:
+    def held(self) -> _Current:
+        return self._entered
+
+    def pinned(self, nbytes: int) -> Pinned:
         with self._current():
             what = f"{nbytes} bytes of host memory"
             address = int(self._do(cu.cuMemAllocHost(nbytes), what)[0])
         memory = (ctypes.c_uint8 * nbytes).from_address(address)
         weakref.finalize(memory, self._free_host, address)
-        return np.ctypeslib.as_array(memory)
+        return Pinned(np.ctypeslib.as_array(memory), address)
 
     def _free_host(self, address: int) -> None:
         if not self._is_lost and self._is_open:
@@ -182,6 +200,16 @@ class BindingsDriver:
     def copy_out(self, target: np.ndarray, pointer: int) -> None:
         at, nbytes = target.ctypes.data, target.nbytes
         with self._current():
+            self._do(cu.cuMemcpyDtoHAsync(at, pointer, nbytes, self._stream), "a copy out")
+
+    def send(self, pointer: int, source: Pinned, first: int, nbytes: int) -> None:
+        at = source.address + first
+        with self._entered:
+            self._do(cu.cuMemcpyHtoDAsync(pointer, at, nbytes, self._stream), "a copy in")
+
+    def fetch(self, target: Pinned, pointer: int, nbytes: int) -> None:
+        at = target.address
+        with self._entered:
             self._do(cu.cuMemcpyDtoHAsync(at, pointer, nbytes, self._stream), "a copy out")
 
     def copy(self, target: int, source: int, nbytes: int) -> None:
@@ -309,6 +337,7 @@ class BindingsDriver:
             made = cu.cuGraphInstantiate(graph, 0)
             executable: object = self._do(made, "an executable graph", True)[0]
             cu.cuGraphDestroy(graph)
+            self._do(cu.cuGraphUpload(executable, self._stream), "an executable graph")
         return executable
 
     def _add(self, graph: object, last: list[object], call: Call, pointers: int) -> object:

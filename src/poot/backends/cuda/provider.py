@@ -8,6 +8,7 @@ own stream, in order, and may be called from any thread, one at a time.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import NoReturn, Protocol
 
@@ -38,6 +39,10 @@ LOST = {
 USABLE = (
     "what is still usable: host arrays, traced and compiled programs, other devices. Every session "
     "and array of this context is gone; open the device again and bind again"
+)
+NOT_AGAIN = (
+    "the driver gives this process no context after the one that was lost: end the process and "
+    "start it again"
 )
 
 
@@ -77,6 +82,14 @@ class Resources:
     resident: int
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Pinned:
+    """Page-locked host bytes with their address, freed with the array."""
+
+    array: np.ndarray
+    address: int
+
+
 class Driver(Protocol):
     """One context of one device with one stream. Raises BackendErrors."""
 
@@ -98,8 +111,10 @@ class Driver(Protocol):
 
     def allocate(self, nbytes: int) -> int: ...
     def free(self, pointer: int) -> None: ...
-    def pinned(self, nbytes: int) -> np.ndarray:
-        """Page-locked host bytes, freed with the array."""
+    def pinned(self, nbytes: int) -> Pinned: ...
+    def held(self) -> AbstractContextManager[object]:
+        """The driver's context current in this thread, for several calls: each of them alone makes
+        it so too."""
         ...
 
     def zero(self, pointer: int, nbytes: int) -> None: ...
@@ -110,6 +125,14 @@ class Driver(Protocol):
         ...
 
     def copy_out(self, target: np.ndarray, pointer: int) -> None: ...
+    def send(self, pointer: int, source: Pinned, first: int, nbytes: int) -> None:
+        """Enqueues a copy of the pinned bytes from `first` on; they are read later."""
+        ...
+
+    def fetch(self, target: Pinned, pointer: int, nbytes: int) -> None:
+        """Enqueues a copy to the first pinned bytes."""
+        ...
+
     def copy(self, target: int, source: int, nbytes: int) -> None: ...
     def synchronize(self) -> None: ...
     def follow(self, stream: int) -> None:
