@@ -104,7 +104,7 @@ def _run_all(names: list[str], folder: Path, log: Path, end: float) -> dict[str,
 
 
 def _machine() -> dict[str, object]:
-    said = {"command": " ".join(sys.argv)}
+    said = {"command": " ".join(["benchmarks.decode", *sys.argv[1:]])}
     if shutil.which("nvidia-smi") is None:
         return {"gpu": "none", **said}
     query = "name,driver_version,clocks.sm,clocks.mem,clocks.max.sm"

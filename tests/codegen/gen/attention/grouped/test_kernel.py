@@ -19,7 +19,7 @@ FORMS = (
     (decode(3, 8, 2, 100, 128, live=True), 4),
     (decode(7, 8, 4, 200, 128, "f16", live=True, paged=True), 5),
     (decode(7, 8, 2, 200, 64, live=True), 3),
-    (decode(33, 8, 8, 40, 64, live=True), 13),
+    (decode(33, 4, 2, 20, 64, live=True), 5),
     (decode(2, 8, 8, 300, 128), 9),
     (decode(3, 4, 2, 100, 256, live=True, paged=True), 4),
     (decode(1, 4, 1, 300, 128, "f32", live=True), 2),
