@@ -114,7 +114,7 @@ class Consumer:
         k.do("wait", token, pending=0)
         self._release(KEYS, first)
         self._clean_values()
-        self._softmax(first, is_masked=not self.form.is_even, is_first=True)
+        self._hand_on(self._weigh(first, is_masked=not self.form.is_even)[1])
         turns = (mine, following)
         if not self.form.is_even:
             self._loop(1, block.masked, turns, is_masked=True)
@@ -140,17 +140,17 @@ class Consumer:
             k.do("barrier_arrive", turns[1], threads=2 * WARPGROUP)
             k.do("wait", products, pending=1)
             self._release(KEYS, j)
-            moved, p = self._weigh(j, is_masked=is_masked)
+            moved, weights = self._weigh(j, is_masked=is_masked)
             k.do("wait", values, pending=0)
             self._release(VALUES, before)
-            k.set(self.p, p)
+            self._hand_on(weights)
             with k.if_(moved):
                 line = k.vec(*self.shrink)
                 k.set(self.acc, k.op("frag_apply", self.acc, line, axis=1, kind="mul"))
 
-    def _softmax(self, number: Val, *, is_masked: bool, is_first: bool) -> None:
-        _, p = self._weigh(number, is_masked=is_masked)
-        self.k.set(self.p, p)
+    def _hand_on(self, weights: Val) -> None:
+        """The weights become the next product's operand, once no product reads the last ones."""
+        self.k.set(self.p, self.k.op("frag_cast", weights, type=self.weights))
 
     def _clean_values(self) -> None:
         """Values past the length, in the tile that holds the last of them: whatever lies there must
@@ -179,8 +179,7 @@ class Consumer:
     # Softmax
 
     def _weigh(self, number: Val, *, is_masked: bool) -> tuple[Val, Val]:
-        """The tile's weights, as the next product's operand, and whether a maximum moved; the
-        state but the channels follows."""
+        """Whether a maximum moved, and the tile's weights; the state but the channels follows."""
         k = self.k
         first_key = (self.block.last - number) * self.form.tile
         s = (
@@ -207,7 +206,7 @@ class Consumer:
         sums = k.op("frag_reduce", weights, axis=1, kind="add", type=PAIR)
         for r in (0, 1):
             k.set(self.total[r], self.total[r] + k.extract(sums, r))
-        return moved, k.op("frag_cast", weights, type=self.weights)
+        return moved, weights
 
     def _each_row(self, values: list[Val], type: Frag) -> Val:
         """A fragment with a value for each of the lane's two rows."""
@@ -247,16 +246,18 @@ class Consumer:
         k, parts = self.k, self.form.parts
         integers = Frag("wgmma", "acc", ROWS, self.form.tile, "i32")
         bools = Frag("wgmma", "acc", ROWS, self.form.tile, "bool")
-        column = k.op("frag_coord", type=integers, axis=1)
+        numbers = (k.lit(8 * (n >> 2) + (n & 1), I32) for n in range(self.form.tile // 2))
+        column = k.op("frag_pack", *numbers, type=integers)
+        own = first_key + self.place.column
         ends, begins = [], []
         for r in (0, 1):
             row = self.place.row + 8 * r
             end = self.block.length
             if parts.causal is not None:
                 end = k.op("min", row + (parts.causal + 1), end)
-            ends.append(end - first_key)
+            ends.append(end - own)
             if parts.window is not None:
-                begins.append(row + ((parts.causal or 0) + 1 - parts.window) - first_key)
+                begins.append(row + ((parts.causal or 0) + 1 - parts.window) - own)
         visible = k.op("lt", column, self._each_row(ends, integers), type=bools)
         if begins:
             late = k.op("ge", column, self._each_row(begins, integers), type=bools)
