@@ -21,7 +21,7 @@ from poot.codegen.gen.attention.tiled.copies import (
 )
 from poot.codegen.gen.attention.tiled.shape import PANEL, ROWS, WARPGROUP, Block, Form
 from poot.codegen.gen.job import Job
-from poot.codegen.kir.build import BOOL, F32, I32, Val
+from poot.codegen.kir.build import F32, I32, Val
 from poot.codegen.kir.nodes import Frag, Token, Ty
 
 _LOG2E = math.log2(math.e)
@@ -249,7 +249,8 @@ class Consumer:
         numbers = (k.lit(8 * (n >> 2) + (n & 1), I32) for n in range(self.form.tile // 2))
         column = k.op("frag_pack", *numbers, type=integers)
         own = first_key + self.place.column
-        ends, begins = [], []
+        ends: list[Val] = []
+        begins: list[Val] = []
         for r in (0, 1):
             row = self.place.row + 8 * r
             end = self.block.length
@@ -268,6 +269,3 @@ class Consumer:
 
 def _bits(n: int) -> int:
     return n.bit_length() - 1
-
-
-__all__ = ["BOOL", "Consumer"]
