@@ -13,13 +13,13 @@ from poot.errors import AttentionLds, CapabilityError
 from poot.ir.attrs import int_attr, ints_attr
 from poot.ir.graph import Eqn, Graph
 from poot.limits import DeviceLimits
-from poot.planner.grouped import choose_grouped
 from poot.planner.key_blocks import choose_key_blocks
 from poot.planner.panels import choose_panels
 from poot.planner.powers import power_of_two_below
 from poot.planner.products import choose_matmul
 from poot.planner.request import Choice, Layout, Schedule, Scratch
 from poot.planner.spills import new_part, spill_scratch
+from poot.planner.tiled import choose_on_card
 
 Updates = tuple[tuple[int, int], ...]
 Row = Callable[[Graph, Updates, DeviceLimits], tuple[Schedule, str]]
@@ -172,7 +172,7 @@ TARGETS: dict[str, dict[str, Row]] = {}
 # The same for rows that choose layouts and scratch too; None leaves the step to the other tables,
 # and so does a text, which says why.
 WHOLE: dict[str, dict[str, Callable[[Graph, DeviceLimits], Choice | str | None]]] = {
-    "ptx": {"attention": choose_grouped},
+    "ptx": {"attention": choose_on_card},
     "llvm": {"matmul": choose_panels, "attention": choose_key_blocks},
 }
 

@@ -9,6 +9,7 @@ from poot.codegen.gen.attention.grouped.kernel import lower_grouped
 from poot.codegen.gen.attention.key_blocks import lower_key_blocks
 from poot.codegen.gen.attention.split_kv import lower_split_kv
 from poot.codegen.gen.attention.streaming import lower_streaming
+from poot.codegen.gen.attention.tiled.kernel import lower_tiled
 from poot.codegen.gen.elementwise import lower_elementwise
 from poot.codegen.gen.lowered import Lowered
 from poot.codegen.gen.matmul.direct import lower_gemv
@@ -34,6 +35,7 @@ SCHEDULES: dict[str, Callable[[Request, DeviceLimits], Lowered]] = {
     "reduce": lower_reduce,
     "streaming": lower_streaming,
     "split_kv": lower_split_kv,
+    "tiled": lower_tiled,
     "topk": lower_topk,
 }
 

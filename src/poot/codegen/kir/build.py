@@ -308,6 +308,13 @@ class KernelBuilder:
         home = self._homes.get(value.operand.name)
         return any(block is home for block in self._blocks)
 
+    def into(self, name: str, dst: Val, /, *args: Val, **attrs: object) -> None:
+        """One instruction whose result goes to a mutable register."""
+        assert isinstance(dst.operand, Reg), dst.operand
+        assert dst.operand.mutable, dst.operand
+        operands = tuple(a.operand for a in args)
+        self._emit(Ins(name, (dst.operand,), operands, _attrs(name, attrs)))
+
     def do(self, name: str, /, *args: Val | Number, like: Type = I32, **attrs: object) -> None:
         """One instruction without a result."""
         operands = tuple(self._operand(a, like) for a in args)
