@@ -143,6 +143,14 @@ from poot.ops.shape import (
     zeros,
     zeros_like,
 )
+from poot.ops.sparse import (
+    attention_selected,
+    block_scores,
+    block_topk,
+    candidate_blocks,
+    checked_blocks,
+    selected_attention_mask,
+)
 
 __all__ = [
     "Array",
@@ -162,15 +170,20 @@ __all__ = [
     "attention_live",
     "attention_masked",
     "attention_prefill",
+    "attention_selected",
     "bitcast",
     "bitwise_and",
     "bitwise_not",
     "bitwise_or",
     "bitwise_xor",
+    "block_scores",
+    "block_topk",
     "broadcast_to",
+    "candidate_blocks",
     "cast",
     "causal_mask",
     "checked",
+    "checked_blocks",
     "clip",
     "concat",
     "cos",
@@ -244,6 +257,7 @@ __all__ = [
     "rotate",
     "rsqrt",
     "scatter_update",
+    "selected_attention_mask",
     "sigmoid",
     "silu",
     "sin",
