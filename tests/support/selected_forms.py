@@ -53,7 +53,12 @@ def candidates(position: int, ratio: int, always: str) -> int:
 
 
 def draw_ids(
-    rng: np.random.Generator, positions: np.ndarray, lists: int, listed: int, ratio: int, always: str
+    rng: np.random.Generator,
+    positions: np.ndarray,
+    lists: int,
+    listed: int,
+    ratio: int,
+    always: str,
 ) -> np.ndarray:
     """Unique candidates in ascending order, -1 and then anything behind them."""
     batch, rows = positions.shape
@@ -164,9 +169,10 @@ def best_text(
     """One block_topk over scores [B,Hs,Lq,N]."""
     batch, heads, rows, _ = scores
     kind = f" always={always}" if always != "tail" else ""
+    ids = typed("i32", (batch, heads, rows, k))
     return f"""in v0: {typed(dtype, scores)}
                in v1: {typed("i32", (batch, rows))}
-               v2: {typed("i32", (batch, heads, rows, k))} = block_topk(v0, v1) k={k} ratio={ratio}{kind}
+               v2: {ids} = block_topk(v0, v1) k={k} ratio={ratio}{kind}
                out v2"""
 
 

@@ -19,6 +19,11 @@ from poot.ops.attention import (
     merge_attention,
     repeat_kv,
 )
+from poot.ops.block_keys import (
+    BlockKeys,
+    append_block_keys,
+    open_block,
+)
 from poot.ops.elementwise import (
     abs,
     add,
@@ -154,6 +159,7 @@ from poot.ops.sparse import (
 
 __all__ = [
     "Array",
+    "BlockKeys",
     "LinearScaling",
     "Llama3Scaling",
     "YarnScaling",
@@ -165,6 +171,7 @@ __all__ = [
     "all",
     "amplitude",
     "any",
+    "append_block_keys",
     "arange",
     "argmax",
     "attention_live",
@@ -239,6 +246,7 @@ __all__ = [
     "not_equal",
     "one_hot",
     "ones",
+    "open_block",
     "pack_int8",
     "pack_q4_1",
     "pack_q8_0",

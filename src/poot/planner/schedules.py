@@ -183,7 +183,7 @@ def choose(body: Graph, anchor: str, updates: Updates, limits: DeviceLimits) -> 
     CapabilityError."""
     selected = next((e for e in body.eqns if e.op == "selected_attention"), None)
     if selected is not None:
-        schedule, scratch, reason = choose_selected(selected, limits)
+        schedule, scratch, reason = choose_selected(body, selected, limits)
         scratch = (*spill_scratch(body, anchor, updates, limits), *scratch)
         return Choice(schedule, (Layout(),) * len(body.inputs), scratch, reason)
     whole = WHOLE.get(limits.target, {}).get(anchor)

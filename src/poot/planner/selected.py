@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from poot.errors import AttentionLds
 from poot.ir.attrs import int_attr, strs_attr
-from poot.ir.graph import Eqn
+from poot.ir.graph import Eqn, Graph
 from poot.limits import DeviceLimits
 from poot.planner.powers import power_of_two_below
 from poot.planner.request import Schedule, Scratch
@@ -22,7 +22,8 @@ WINDOW = 2048
 # Query rows that share a tile at the most: bits of a word. And rows of a tile in all.
 MOST_ROWS = 16
 MOST_MEMBERS = 32
-MOST_BLOCK = 64
+# Slots of a block, where several heads share a tile.
+_BLOCKS = (64, 32, 16)
 MOST_LANES = 256
 # Registers of weighted values that a lane holds.
 MOST_SUMS = 48
@@ -80,11 +81,13 @@ def tile_nbytes(s: Shape, lanes: int, heads: int, rows: int, block: int) -> int:
     return (floats + 2 * block + rows + lanes) * 4 + 128
 
 
-def choose_selected(eqn: Eqn, limits: DeviceLimits) -> tuple[Schedule, tuple[Scratch, ...], str]:
-    """(schedule, scratch, reason). Raises AttentionLds where not even one row fits the workgroup
-    memory."""
+def choose_selected(
+    body: Graph, eqn: Eqn, limits: DeviceLimits
+) -> tuple[Schedule, tuple[Scratch, ...], str]:
+    """(schedule, scratch, reason) of a step around a selected_attention. Raises AttentionLds where
+    not even one row fits the workgroup memory."""
     s = shape_of(eqn)
-    lanes, heads, rows, block = _tile(s, limits)
+    lanes, heads, rows, block = _tile(s, limits, _may_share(body, eqn, limits))
     tiles = s.batch * (s.heads // heads) * -(-s.rows // rows)
     slots = s.slots if rows == 1 else union_room(eqn, rows) * s.ratio
     splits = _splits(s, tiles, slots, (lanes, heads * rows, block), limits)
@@ -96,7 +99,7 @@ def choose_selected(eqn: Eqn, limits: DeviceLimits) -> tuple[Schedule, tuple[Scr
     if rows > 1:
         unions = s.batch * s.lists * -(-s.rows // rows)
         room = union_room(eqn, rows)
-        scratch = [Scratch("i32", unions * room)] * 2 + [Scratch("i32", unions)]
+        scratch = [Scratch("i32", unions * (1 + 2 * room))]
     if splits > 1:
         states = s.batch * s.heads * s.rows * splits * (s.value_width + 2)
         scratch.append(Scratch("f32", states))
@@ -107,25 +110,34 @@ def choose_selected(eqn: Eqn, limits: DeviceLimits) -> tuple[Schedule, tuple[Scr
     return Schedule("selected", tuple(sorted(numbers.items()))), tuple(scratch), reason
 
 
+def _may_share(body: Graph, eqn: Eqn, limits: DeviceLimits) -> bool:
+    """Whether a launch can bind the union of lists besides what the step reads and makes; a list
+    that is an input alone is not read then."""
+    ids = eqn.ins[strs_attr(eqn, "operands").index("ids")]
+    own = any(i.var.id == ids.id for i in body.inputs)
+    return len(body.inputs) + len(body.outputs) + 1 - own <= limits.storage_buffers
+
+
 def union_room(eqn: Eqn, rows: int) -> int:
     """How many blocks the lists of so many rows name at the most, their own blocks among them."""
     s = shape_of(eqn)
     return min(rows * (s.listed + 1), -(-s.keys // s.ratio))
 
 
-def _tile(s: Shape, limits: DeviceLimits) -> tuple[int, int, int, int]:
+def _tile(s: Shape, limits: DeviceLimits, may_share: bool) -> tuple[int, int, int, int]:
     """(lanes, heads, rows, slots of a block): the largest tile that fits, heads before rows."""
     lanes = power_of_two_below(min(MOST_LANES, limits.threads, max(64, s.value_width)))
     sums = -(-s.value_width // lanes)
-    for block in (MOST_BLOCK, 32, 16, 8, 4, 2, 1):
-        if block > lanes or (block > 16 and block >= 2 * s.slots):
+    for heads in _divisors(s.sharing):
+        if heads > MOST_MEMBERS or heads * sums > max(MOST_SUMS, sums):
             continue
-        for heads in _divisors(s.sharing):
-            small = heads <= MOST_MEMBERS and heads * sums <= MOST_SUMS
-            if small and tile_nbytes(s, lanes, heads, 1, block) <= limits.workgroup_nbytes:
-                return lanes, heads, _rows(s, lanes, heads, block, limits), block
-            if heads > 4 and block > 16:
+        for block in _BLOCKS if heads > 1 else (*_BLOCKS, 8, 4, 2, 1):
+            few = block > 16 and block >= 2 * s.slots
+            if block > lanes or few:
                 continue
+            if tile_nbytes(s, lanes, heads, 1, block) <= limits.workgroup_nbytes:
+                rows = _rows(s, lanes, heads, block, limits) if may_share else 1
+                return lanes, heads, rows, block
     raise AttentionLds(
         f"selected attention over keys {s.width} and values {s.value_width} wide needs "
         f"{tile_nbytes(s, lanes, 1, 1, 1)} bytes of workgroup memory for one row, and "

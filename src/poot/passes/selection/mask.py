@@ -121,8 +121,8 @@ def _member(scope: Scope, var: Var) -> tuple[Var, int] | None:
 def _checked(
     scope: Scope, view: View, var: Var, ids: tuple[Var, bool], one: Var
 ) -> tuple[Var, int] | None:
-    """The list and its ratio, where marked blocks are repeated key by key and the list's end is seen
-    to."""
+    """The list and its ratio, where marked blocks are repeated key by key and nothing behind the
+    list's end counts."""
     blocks = view.base.type.shape[-1]
     list_type = ids[0].type
     if len(list_type.shape) != 4 or one.type != TensorType("i32", (*list_type.shape, 1)):

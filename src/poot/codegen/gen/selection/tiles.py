@@ -15,7 +15,7 @@ from poot.codegen.gen.attention.parts import Parts, attention_eqn, parts_of
 from poot.codegen.gen.attention.split_kv import combine, state_type
 from poot.codegen.gen.grid import each_group
 from poot.codegen.gen.index import Index
-from poot.codegen.gen.job import open_job
+from poot.codegen.gen.job import needed_by, open_job
 from poot.codegen.gen.lowered import KernelCall, Lowered
 from poot.codegen.gen.memory import Memory
 from poot.codegen.gen.selection.step import attend
@@ -53,7 +53,8 @@ def _call(request: Request, limits: DeviceLimits, parts: Parts) -> KernelCall:
     get = request.schedule.get
     lanes, heads, rows, splits = get("lanes"), get("heads"), get("rows"), get("splits")
     job = open_job(request, limits, "attention_selected", lanes)
-    job.bind_inputs(skip=(i for _, i in request.updates), vector=4)
+    unread = {parts.at["ids"].id} if rows > 1 else ()
+    job.bind_inputs(vector=4, only=needed_by(request.body, request.body.outputs, unread))
     sinks: list[Sink] = []
     states: Memory | None = None
     if splits == 1:

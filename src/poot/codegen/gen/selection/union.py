@@ -1,8 +1,9 @@
 """The union of the lists of a tile's query rows: its blocks, and which of the rows visit each.
 
 One group a tile. It goes over the blocks window by window: every row of every list sets its bit in
-a workgroup array, and what is set is written in order behind what was found before. The last three
-scratches but the partial states hold ids, bits and counts: `room` entries a tile, and one count.
+a workgroup array, and what is set is written in order behind what was found before. The last
+scratch but the partial states holds for each tile a count, then `room` ids, then `room` words of
+bits.
 """
 
 from __future__ import annotations
@@ -27,40 +28,30 @@ from poot.planner.selected import WINDOW, union_room
 
 @dataclass(frozen=True, slots=True)
 class Union:
-    """The three scratches, and how they are laid out."""
+    """The scratch, and how it is laid out."""
 
     job: Job
     parts: Parts
-    ids: Memory
-    marks: Memory
-    counts: Memory
+    memory: Memory
     room: int
 
     @staticmethod
     def opened(job: Job, parts: Parts, access: str) -> Union:
         request = job.request
-        last = len(request.scratch) - (3 if request.schedule.get("splits") == 1 else 4)
-        memories = [
-            job.memory(
-                name,
-                TensorType("i32", (request.scratch[last + n].elems,)),
-                access,
-                ("scratch", last + n),
-            )
-            for n, name in enumerate(("union_ids", "union_marks", "union_counts"))
-        ]
-        room = union_room(parts.eqn, request.schedule.get("rows"))
-        return Union(job, parts, memories[0], memories[1], memories[2], room)
+        at = len(request.scratch) - (1 if request.schedule.get("splits") == 1 else 2)
+        type = TensorType("i32", (request.scratch[at].elems,))
+        memory = job.memory("union", type, access, ("scratch", at))
+        return Union(job, parts, memory, union_room(parts.eqn, request.schedule.get("rows")))
 
     def tile(self, b: Index, which: Index, row_tile: Index) -> Index:
-        """The number of a tile of rows and a list head."""
+        """Where the words of a tile of rows and a list head begin."""
         lists = self.parts.at["ids"].type.shape[1]
         tiles = -(-self.parts.rows // self.job.request.schedule.get("rows"))
-        return (b * lists + which) * tiles + row_tile
+        return ((b * lists + which) * tiles + row_tile) * (1 + 2 * self.room)
 
     def slots(self, b: Index, which: Index, row_tile: Index) -> UnionSlots:
         at = self.tile(b, which, row_tile)
-        return UnionSlots(self, at * self.room, self.counts.load(at))
+        return UnionSlots(self, at + 1, self.memory.load(at))
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,12 +76,12 @@ class UnionSlots:
 
     def key(self, slot: Val) -> Val:
         k = self.union.job.k
-        first = self.union.ids.load(self._entry(slot)) * self.ratio
+        first = self.union.memory.load(self._entry(slot)) * self.ratio
         key = first + slot % self.ratio
         return k.select(key < self.union.parts.keys, key, k.lit(-1, I32))
 
     def mark(self, slot: Val) -> Val:
-        return self.union.marks.load(self._entry(slot))
+        return self.union.memory.load(self._entry(slot) + self.union.room)
 
 
 def lower_union(request: Request, limits: DeviceLimits, parts: Parts) -> KernelCall:
@@ -120,7 +111,7 @@ def lower_union(request: Request, limits: DeviceLimits, parts: Parts) -> KernelC
             k.set(total, total + found)
             k.barrier()
         with k.if_(k.lane().eq(0)):
-            union.counts.store(union.tile(b, which, row_tile), k.copy(total))
+            union.memory.store(union.tile(b, which, row_tile), k.copy(total))
     return job.call(parts.batch * lists * tiles)
 
 
@@ -196,12 +187,12 @@ def _write(union: Union, tile: Index, first: Val, window: int, before: Val) -> V
         k.set(mine, mine + k.cast(k.load("window", i).ne(0), "i32"))
     found = scan(job, "found", k.copy(mine), lanes)
     at = k.var(before + found.before, name="at")
-    base = tile * union.room
+    base = tile + 1
     with k.for_(begin, end, name="i") as i:
         bits = k.load("window", i)
         with k.if_(bits.ne(0) & (at < union.room)):
             entry = base + job.indexer.atom(k.copy(at), union.room)
-            union.ids.store(entry, first + i)
-            union.marks.store(entry, bits)
+            union.memory.store(entry, first + i)
+            union.memory.store(entry + union.room, bits)
         k.set(at, at + k.cast(bits.ne(0), "i32"))
     return found.all
