@@ -16,7 +16,9 @@ import xml.etree.ElementTree as ET
 from collections.abc import Sequence
 from pathlib import Path
 
-SUITES = ("cuda", "pycuda", "vulkan", "wgpu")
+SUITES = ("cuda", "pycuda-base", "pycuda", "vulkan", "wgpu")
+# What a step writes by itself.
+FIGURES = ("smollm2", "host", "hip", "lost")
 QUERY = ["nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"]
 
 
@@ -28,6 +30,19 @@ def counts(report: Path) -> dict[str, int]:
     )
     passed = whole - failed - errors - skipped
     return {"passed": passed, "failed": failed + errors, "skipped": skipped}
+
+
+def failures(report: Path) -> list[str]:
+    """Each failed test of a JUnit report, with the line that says why."""
+    rows: list[str] = []
+    for case in ET.parse(report).getroot().iter("testcase"):
+        for found in (*case.iter("failure"), *case.iter("error")):
+            text = found.text or found.get("message", "")
+            lines = text.splitlines()
+            said = [x[1:].strip() for x in lines if x.startswith("E ")] or lines[-1:]
+            why = " | ".join(said[:2])
+            rows.append(f"{case.get('classname')}::{case.get('name')}: {why}"[:300])
+    return rows
 
 
 def card() -> str:
@@ -51,10 +66,13 @@ def record(folder: Path, steps: Sequence[str]) -> dict[str, object]:
         "steps": {name: {"result": word, "seconds": int(s)} for name, word, s in parted},
         "tests": {n: counts(folder / f"{n}.xml") for n in SUITES if (folder / f"{n}.xml").exists()},
     }
+    bad = {n: failures(folder / f"{n}.xml") for n in SUITES if (folder / f"{n}.xml").exists()}
+    out["failures"] = {n: rows for n, rows in bad.items() if rows}
     if (folder / "sanitize.log").exists():
         out["sanitizers"] = (folder / "sanitize.log").read_text().splitlines()
-    if (folder / "smollm2.json").exists():
-        out["smollm2"] = json.loads((folder / "smollm2.json").read_text())
+    for name in FIGURES:
+        if (folder / f"{name}.json").exists():
+            out[name] = json.loads((folder / f"{name}.json").read_text())
     return out
 
 
@@ -68,6 +86,11 @@ def main(argv: Sequence[str]) -> int:
     for step in steps:
         name, word, seconds = step.split("=")
         print(f"{name:<10} {word:<8} {seconds:>4} s  {tests.get(name, '')}")
+    bad = found["failures"]
+    assert isinstance(bad, dict)
+    for name, rows in bad.items():
+        for row in rows:
+            print(f"{name}: {row}")
     return 0
 
 

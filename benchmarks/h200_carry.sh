@@ -14,7 +14,7 @@ for tag in any manylinux_2_28_x86_64 manylinux_2_27_x86_64 manylinux_2_17_x86_64
     flags+=(--platform "$tag")
 done
 "$python" -m pip download -q "${flags[@]}" -d .whl wgpu==0.32.0 vulkan cffi pycparser rendercanvas \
-    gguf platformdirs pytools mako siphash24
+    gguf platformdirs pytools mako siphash24 hip-python rocm-bindings-hip rocm-bindings-core
 if [ -n "${1-}" ]; then cp -f "$1"/pycuda-*cp312*.whl .whl/; fi
 
 (cd .gl && apt-get download -q libvulkan1 libegl1 libglvnd0 libopengl0 libgl1 libglx0 libgles2)

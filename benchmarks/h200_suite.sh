@@ -6,7 +6,12 @@
 #   vulkan wgpu  the same suites on the card's own Vulkan driver
 #   sanitize     compute-sanitizer's memcheck, racecheck and initcheck over the attention suite
 #   model        SmolLM2: logits, text, tokens a second, replay (benchmarks/smollm2.py)
-# Logs go to $OUT (here: build/h200), with h200.json for benchmarks/results; a table comes last.
+#   host         a replayed step's Python alone, without the driver (benchmarks/host_overhead.py)
+#   hip          HIP texts by nvcc and poot's HIP launcher (benchmarks/hip_on_cuda.py)
+#   lost         which way back the driver leaves after a lost context (benchmarks/lost_context.py)
+# Each step has a limit of its own, under 9 minutes for "stash facts model host lost cuda" and for
+# "pycuda hip vulkan wgpu". Logs go to $OUT (here: build/h200), with h200.json for
+# benchmarks/results, written anew after every step; a table with the failures comes last.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 out=${OUT:-build/h200}
@@ -58,7 +63,7 @@ tests() { # tests NAME SECONDS ARGUMENTS...
     local name=$1 seconds=$2
     shift 2
     timeout --kill-after=10s "$seconds" "$python" -m pytest -p no:cacheprovider -q \
-        --timeout=240 -o faulthandler_timeout=60 --junitxml "$out/$name.xml" "$@" >"$out/$name.log" 2>&1
+        --timeout=60 --timeout-method=thread -o faulthandler_timeout=40 --junitxml "$out/$name.xml" "$@" >"$out/$name.log" 2>&1
 }
 
 step_stash() {
@@ -78,10 +83,22 @@ step_facts() {
 }
 
 suites=(tests/suites tests/codegen tests/backends/test_base.py)
-step_cuda() { POOT_CUDA_PROVIDER=cuda-bindings tests cuda 150 tests/backends/cuda "${suites[@]}" -k cuda; }
-step_pycuda() { POOT_CUDA_PROVIDER=pycuda tests pycuda 110 tests/backends/cuda "${suites[@]}" -k cuda; }
-step_vulkan() { POOT_REQUIRE=vulkan tests vulkan 170 tests/backends/vulkan "${suites[@]}" -k vulkan; }
-step_wgpu() { POOT_REQUIRE=wgpu tests wgpu 170 tests/backends/wgpu "${suites[@]}" -k wgpu; }
+# HIP on the card and what a lost context leaves have steps of their own.
+others="not hip_on_cuda"
+step_cuda() {
+    POOT_CUDA_PROVIDER=cuda-bindings tests cuda 210 tests/backends/cuda "${suites[@]}" -k "cuda and $others"
+}
+# What hung once comes first, so that its threads are told where they stand.
+step_pycuda() {
+    local failed=0
+    export POOT_CUDA_PROVIDER=pycuda
+    tests pycuda-base 75 tests/backends/test_base.py -k "cuda and $others" || failed=1
+    tests pycuda 130 tests/backends/cuda tests/suites tests/codegen -k "cuda and $others" || failed=1
+    unset POOT_CUDA_PROVIDER
+    return $failed
+}
+step_vulkan() { POOT_REQUIRE=vulkan tests vulkan 130 tests/backends/vulkan "${suites[@]}" -k vulkan; }
+step_wgpu() { POOT_REQUIRE=wgpu tests wgpu 190 tests/backends/wgpu "${suites[@]}" -k wgpu; }
 
 # cuda-bindings looks up entry points that an older driver lacks, which memcheck would report as API
 # errors: only what kernels do counts here.
@@ -102,8 +119,23 @@ step_sanitize() {
 
 step_model() {
     place_model || { echo "no model: stash its pieces first" >"$out/model.log"; return 1; }
-    timeout --kill-after=10s 500 "$python" -m benchmarks.smollm2 --target cuda:0 \
+    timeout --kill-after=10s 120 "$python" -m benchmarks.smollm2 --target cuda:0 \
         --out "$out/smollm2.json" >"$out/model.log" 2>&1
+}
+
+step_host() {
+    timeout --kill-after=10s 30 "$python" -m benchmarks.host_overhead --out "$out/host.json" \
+        >"$out/host.log" 2>&1
+}
+
+step_hip() {
+    timeout --kill-after=10s 200 "$python" -m benchmarks.hip_on_cuda --out "$out/hip.json" \
+        >"$out/hip.log" 2>&1
+}
+
+step_lost() {
+    timeout --kill-after=10s 60 "$python" -m benchmarks.lost_context --out "$out/lost.json" \
+        >"$out/lost.log" 2>&1
 }
 
 install_wheels
@@ -114,7 +146,8 @@ for step in "$@"; do
     start=$SECONDS
     if "step_$step"; then word=passed; else word=FAILED failed=1; fi
     rows+=("$step=$word=$((SECONDS - start))")
-    tail -n 25 "$out/$step.log" 2>/dev/null || true
+    tail -n 12 "$out/$step.log" 2>/dev/null || true
+    "$python" -m benchmarks.collect "$out" "${rows[@]}" >"$out/table.log"
 done
-"$python" -m benchmarks.collect "$out" "${rows[@]}"
+cat "$out/table.log"
 exit $failed

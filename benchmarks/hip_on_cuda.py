@@ -193,6 +193,7 @@ def main(argv: list[str]) -> int:
         bad = part()
         failures += len(bad)
         said[name] = {"failures": bad, "seconds": round(time.perf_counter() - start, 1)}
+        chosen.out.write_text(json.dumps(said, indent=1) + "\n")  # what there is, if time runs out
         print(f"{name}: {'ok' if not bad else f'{len(bad)} differ'}", flush=True)
         for row in bad[:10]:
             print(f"  {row}", flush=True)

@@ -162,44 +162,70 @@ def flat_memory(device: CudaDevice, session: Session, sheet: Sheet) -> None:
     sheet.note("bytes grown over 1000 replays", grown, grown <= 0)
 
 
+def median_us(body: Callable[[int], object], count: int, after: Callable[[], None]) -> float:
+    """Median microseconds of the body, with `after` outside of each time."""
+    times: list[float] = []
+    for n in range(count):
+        start = time.perf_counter()
+        body(n)
+        times.append(time.perf_counter() - start)
+        after()
+    return round(1e6 * statistics.median(times), 2)
+
+
 def overhead(device: CudaDevice, session: Session, sheet: Sheet) -> None:
-    """Host time of a replayed step, apart from the device's own."""
-    runner = session.runner
+    """Host time of a replayed step, apart from the device's own: whole, and in parts."""
     decode(session, 1, 1)
-
-    def median_us(body: Callable[[int], None], count: int, after: bool) -> float:
-        times: list[float] = []
-        for n in range(count):
-            start = time.perf_counter()
-            body(n)
-            times.append(time.perf_counter() - start)
-            if after:
-                device.synchronize()
-        return round(1e6 * statistics.median(times), 2)
-
-    def enqueue(n: int) -> None:
-        runner.write_slot("decode", "tokens", np.array([n], np.int32))
-        runner.write_slot("decode", "pos", np.int32(n % CAPACITY).reshape(()))
-        runner.run("decode")
+    runner, wait = session.runner, device.synchronize
+    given = [
+        {"tokens": np.array([n], np.int32), "pos": np.int32(n % CAPACITY)} for n in range(2000)
+    ]
 
     def back_to_back(count: int) -> float:
-        device.synchronize()
+        wait()
         start = time.perf_counter()
         for _ in range(count):
             runner.run("decode")
-        device.synchronize()
+        wait()
         return 1e6 * (time.perf_counter() - start) / count
+
+    def step(n: int) -> None:
+        session.step("decode", device_outputs=True, **given[n])
 
     own = statistics.median(back_to_back(200) for _ in range(5))
     sheet.note("device us a replayed step", round(own, 1))
-    sheet.note("host us to enqueue a step (slots, graph)", median_us(enqueue, 300, True))
+    sheet.note("host us to enqueue a step (slots, graph)", median_us(step, 400, wait))
+    for _ in range(4):
+        step(0)
+    sheet.note("host us to enqueue a step behind others", median_us(step, 60, lambda: None))
+    wait()
+    parts(device, session, sheet)
 
     def whole(n: int) -> None:
         decode(session, n, n % CAPACITY)
 
-    wall = median_us(whole, 300, False)
+    wall = median_us(whole, 300, lambda: None)
     sheet.note("wall us of session.step, logits on the host", wall)
     sheet.note("wall less device us", round(wall - own, 1))
+
+
+def parts(device: CudaDevice, session: Session, sheet: Sheet) -> None:
+    """What the driver's own calls take of an enqueued step, one kind at a time."""
+    runner, driver, wait = session.runner, device.driver, device.synchronize
+    buffer = device.allocate(4096, "a probe")
+    word = np.zeros(512, np.uint8)
+    empty = {
+        "the context made current and back": lambda n: (
+            driver.held().__enter__() or driver.held().__exit__()
+        ),
+        "a copy of 512 bytes": lambda n: device.copy_in(buffer, 0, word),
+        "the graph": lambda n: runner.run("decode"),
+    }
+    for name, body in empty.items():
+        sheet.note(f"host us, {name}", median_us(body, 300, wait))
+    with device.together():
+        sheet.note("host us, the graph in a held context", median_us(empty["the graph"], 300, wait))
+    device.free(buffer)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -4,17 +4,18 @@ runners act."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
 
 import numpy as np
 
-from poot.backends.base import Buffer, BufferRef, Device, Executable, Launch
+from poot.backends.base import Buffer, BufferRef, Device, Executable, Launch, Together
 from poot.device_array import Stored
 from poot.device_bytes import from_device, to_device
-from poot.errors import BindError, RangeError, ValidationError
+from poot.errors import RangeError, ValidationError
 from poot.failures import feed_failure, guard_failure
 from poot.ir.dtypes import DTYPES
-from poot.ir.graph import Const, Graph, Input, TensorType
+from poot.ir.graph import Const, Graph, Input, Slot, TensorType
 from poot.ir.transaction import RECORD
 from poot.planner.feed import OK
 from poot.planner.layouts import pack
@@ -27,16 +28,20 @@ from poot.staged_slots import StagedSlots
 
 Failure = ValidationError | RangeError
 Parts = Sequence[tuple[int, np.ndarray]]
-CLOSED = "this session is closed; bind the program again"
+REST = "rest"  # the space whose bytes are 0xff between launches
 
 
 class Runner(Protocol):
-    """One session's memory. Arrays come checked; nothing here raises a BindError but after
-    `close`. An entry point's plan is prepared, its slots are written, it runs, and then its
+    """One session's memory. Arrays come checked, and nothing is asked after `close`: the session
+    sees to both. An entry point's plan is prepared, its slots are written, it runs, and then its
     failure or its outputs are read."""
 
     @property
     def device(self) -> Device | None: ...
+    def together(self) -> AbstractContextManager[object]:
+        """A context for all that a step enqueues."""
+        ...
+
     def prepare(self, entry: str, fed: bool) -> None:
         """Makes ready what `run` needs: with `fed`, also what checks slots from the device."""
         ...
@@ -44,6 +49,10 @@ class Runner(Protocol):
     def write_slot(self, entry: str, name: str, parts: Parts) -> None:
         """Takes runs of a slot's elements: (first flat element, values), whole words each. The
         next run has them."""
+        ...
+
+    def write_whole(self, entry: str, name: str, raw: bytes) -> None:
+        """Takes a slot's elements, all of them, as the host holds them."""
         ...
 
     def feed_slot(self, entry: str, name: str, source: Stored) -> None:
@@ -84,7 +93,7 @@ class Runner(Protocol):
 
 
 def _is_session_owned(space: str) -> bool:
-    return space.split(".")[0] in ("arena", "results", "states", "slots")
+    return space.split(".")[0] in ("arena", "results", "states", "slots", REST)
 
 
 class DeviceRunner:
@@ -102,15 +111,20 @@ class DeviceRunner:
         self._own: dict[str, Buffer] = {}
         self._ready: dict[str, Executable | None] = {}
         self._doubtful: set[str] = set()  # entry points whose word may be false
-        self._open = True
+        self._together = device.together if isinstance(device, Together) else nullcontext
         for space, nbytes in program.plan.spaces:
             if _is_session_owned(space):
                 self._own[space] = device.allocate(nbytes, space)
+                if space == REST:
+                    words = np.full(-(-nbytes // 4), 0xFFFFFFFF, np.uint32)
+                    device.copy_in(self._own[space], 0, words)
         self._staged = {
             space: StagedSlots(buffer.nbytes)
             for space, buffer in self._own.items()
             if space.split(".")[0] == "slots"
         }
+        self._all = shared | self._own
+        self._plain = self._plain_slots()
         for name in self._entries:
             self._write_word(name)
 
@@ -118,10 +132,12 @@ class DeviceRunner:
     def device(self) -> Device | None:
         return self._device
 
+    def together(self) -> AbstractContextManager[object]:
+        return self._together()
+
     def _buffers(self) -> dict[str, Buffer]:
-        if not self._open:
-            raise BindError(CLOSED)
-        return self._shared | self._own
+        self._device.need_open()
+        return self._all
 
     def _write_word(self, entry: str) -> None:
         """The word that says that the slots hold: true but after a feed that failed."""
@@ -132,7 +148,7 @@ class DeviceRunner:
 
     def write_slot(self, entry: str, name: str, parts: Parts) -> None:
         r = self._residents[slot_name(entry, name)]
-        if not self._open or not r.place.nbytes:
+        if not r.place.nbytes:
             return
         staged, nbytes = self._staged[r.place.space], DTYPES[r.type.dtype].nbytes
         for first, values in parts:
@@ -140,6 +156,25 @@ class DeviceRunner:
             if values.size == r.type.elems:
                 staged.own(r.place.offset)
             staged.write(r.place.offset + first * nbytes, data)
+
+    def write_whole(self, entry: str, name: str, raw: bytes) -> None:
+        at = self._plain.get((entry, name))
+        if at is not None:
+            self._staged[at[0]].write_whole(at[1], raw)
+            return
+        dtype = self._residents[slot_name(entry, name)].type.dtype
+        self.write_slot(entry, name, [(0, np.frombuffer(raw, DTYPES[dtype].numpy))])
+
+    def _plain_slots(self) -> dict[tuple[str, str], tuple[str, int]]:
+        """Space and offset of each slot whose bytes on the device are the host's, whole words."""
+        found: dict[tuple[str, str], tuple[str, int]] = {}
+        for entry, graph in self._sources.items():
+            for i in graph.inputs:
+                r = self._residents.get(slot_name(entry, i.name))
+                is_plain = i.var.type.dtype != "bool" and not i.var.type.nbytes % 4
+                if isinstance(i.storage, Slot) and r is not None and r.place.nbytes and is_plain:
+                    found[entry, i.name] = (r.place.space, r.place.offset)
+        return found
 
     def feed_slot(self, entry: str, name: str, source: Stored) -> None:
         p = self._residents[slot_name(entry, name)].place
@@ -178,8 +213,11 @@ class DeviceRunner:
                 strict=True,
             ):
                 places = [groups[kind][n] for kind, n in call.args]
-                refs = tuple(BufferRef(p.space, p.offset, max(p.nbytes, 4)) for p in places)
-                launches.append(Launch(index[key], call.grid, refs, call.imms))
+                refs = tuple(map(_ref, places))
+                maps = tuple((_ref(groups[kind][n]), view) for (kind, n), view in call.maps)
+                launches.append(
+                    Launch(index[key], call.grid, refs, call.imms, call.attributes, maps)
+                )
         return launches
 
     def _executable(self, plan: EntryPlan) -> Executable | None:
@@ -286,8 +324,12 @@ class DeviceRunner:
         for buffer in self._own.values():
             self._device.free(buffer)
         self._own.clear()
+        self._all = {}
         self._ready.clear()
-        self._open = False
+
+
+def _ref(p: Place) -> BufferRef:
+    return BufferRef(p.space, p.offset, max(p.nbytes, 4))
 
 
 def _in_block(block: np.ndarray, p: Place, type: TensorType) -> np.ndarray:

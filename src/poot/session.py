@@ -7,10 +7,11 @@ import threading
 from collections.abc import Generator, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 
-from poot.binding import as_array
+from poot.binding import as_array, dotted, need_flag
 from poot.bound_slots import Bound, Slots
 from poot.device_array import DeviceArray
 from poot.errors import BackendError, BindError, LaunchError, SessionBusy, StaleArray
@@ -21,7 +22,52 @@ from poot.ir.tree import Tree, unflatten
 from poot.profile import Profile
 from poot.program import Compiled
 from poot.runner import Failure, Runner
-from poot.slots import WRITE_MAP, ForwardSlotMap, check_slot
+from poot.slots import WRITE_MAP
+from poot.step_slots import HeldSlots, SlotCheck
+
+
+class Locked:
+    """Entered by one thread at a time, again inside too. Raises SessionBusy in a second one."""
+
+    def __init__(self, lock: threading.RLock) -> None:
+        self._lock = lock
+
+    def __enter__(self) -> None:
+        if not self._lock.acquire(blocking=False):
+            raise SessionBusy(
+                "this session is in use by another thread; give each thread its own by "
+                "session.fork()"
+            )
+
+    def __exit__(self, *error: object) -> None:
+        self._lock.release()
+
+
+class Exclusive(Locked):
+    """Entered as `Locked` is, until `is_open` is false: BindError from then on."""
+
+    def __init__(self, lock: threading.RLock) -> None:
+        super().__init__(lock)
+        self.is_open = True
+
+    def __enter__(self) -> None:
+        super().__enter__()
+        if not self.is_open:
+            self._lock.release()
+            raise BindError("this session is closed; bind the program again")
+
+
+class Writing:
+    """Where anything but a guard stops the body, the States that the graph writes are unknown."""
+
+    def __init__(self, session: Session, graph: Graph) -> None:
+        self._session, self._graph = session, graph
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if error is not None:
+            self._session.states_stopped(self._graph)
 
 
 class States(MutableMapping[str, np.ndarray]):
@@ -31,7 +77,7 @@ class States(MutableMapping[str, np.ndarray]):
         self._session = session
 
     def _input(self, name: str) -> Input:
-        found = self._session.state_inputs.get(name)
+        found = self._session.state_inputs.get(name) if name in self else None
         if found is None:
             known = ", ".join(sorted(self._session.state_inputs)) or "none"
             raise BindError(f"there is no State {name!r}; States: {known}")
@@ -39,8 +85,9 @@ class States(MutableMapping[str, np.ndarray]):
 
     def __getitem__(self, name: str) -> np.ndarray:
         with self._session.exclusive():
+            i = self._input(name)
             self._session.need_known(name)
-            return self._session.runner.read_state(self._input(name))
+            return self._session.runner.read_state(i)
 
     def __setitem__(self, name: str, value: object) -> None:
         i = self._input(name)
@@ -55,6 +102,9 @@ class States(MutableMapping[str, np.ndarray]):
 
     def __delitem__(self, name: str) -> None:
         raise BindError(f"State {name!r} can't be deleted; session.reset() zeroes it")
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and name in self._session.state_inputs
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._session.state_inputs)
@@ -85,7 +135,7 @@ class StepTicket:
 
     @contextmanager
     def held(self) -> Generator[None]:
-        with self.session.exclusive():
+        with self.session.locked():
             self.session.need_step(self.number)
             yield
 
@@ -109,12 +159,13 @@ class Session:
         self.runner = runner
         self._graphs = graphs
         self._device_outputs = device_outputs
-        self._slot_inputs = {
-            entry: {i.name: i for i in g.inputs if isinstance(i.storage, Slot)}
+        self._slot_checks = {
+            entry: {i.name: SlotCheck(i) for i in g.inputs if isinstance(i.storage, Slot)}
             for entry, g in graphs.items()
         }
-        self._lock = threading.RLock()
-        self._bound: dict[tuple[str, str], Bound] = {}
+        lock = threading.RLock()
+        self._exclusive, self._locked = Exclusive(lock), Locked(lock)
+        self._held = HeldSlots()
         self._number = 0
         self._pending: tuple[str, tuple[str, ...]] | None = None
         self._failed: Failure | None = None
@@ -125,21 +176,17 @@ class Session:
         self.state = States(self)
         self.slots = Slots(self)
 
-    @contextmanager
-    def exclusive(self) -> Generator[None]:
-        """One thread at a time. Raises SessionBusy in a second one."""
-        if not self._lock.acquire(blocking=False):
-            raise SessionBusy(
-                "this session is in use by another thread; give each thread its own by "
-                "session.fork()"
-            )
-        try:
-            yield
-        finally:
-            self._lock.release()
+    def exclusive(self) -> Exclusive:
+        """What a session does it does in here: one thread at a time, until it is closed. Entering
+        it raises SessionBusy in a second thread, and BindError after `close`."""
+        return self._exclusive
+
+    def locked(self) -> Locked:
+        """One thread at a time, closed or not. Entering it raises SessionBusy in a second one."""
+        return self._locked
 
     def _graph(self, entry: str) -> Graph:
-        if entry not in self._graphs:
+        if not isinstance(cast("object", entry), str) or entry not in self._graphs:  # the user's
             raise BindError(
                 f"there is no entry point {entry!r}; entry points: "
                 f"{', '.join(sorted(self._graphs))}"
@@ -151,14 +198,14 @@ class Session:
     def slot_inputs(self) -> dict[tuple[str, str], Input]:
         """Every slot by (entry point, name)."""
         return {
-            (entry, name): i
-            for entry, inputs in self._slot_inputs.items()
-            for name, i in inputs.items()
+            (entry, name): check.input
+            for entry, checks in self._slot_checks.items()
+            for name, check in checks.items()
         }
 
     def bound_slot(self, entry: str, name: str) -> Bound | None:
         """What the slot holds, for `session.slots`."""
-        return self._bound.get((entry, name))
+        return self._held.get((entry, name), self._slot_checks[entry][name])
 
     def bind_slot(self, entry: str, name: str, value: object) -> None:
         """Binds a whole slot between steps, checked as at a step. A device array is bound at a step
@@ -166,37 +213,44 @@ class Session:
         if isinstance(value, DeviceArray):
             raise BindError(f"slot {name!r} takes a device array at a step, which checks it there")
         with self.exclusive():
-            self._send(entry, {name: _checked(self._slot_inputs[entry][name], value)})
+            self._send(entry, {name: self._slot_checks[entry][name](value)})
 
     def change_slot(
         self, entry: str, name: str, host: np.ndarray | None, parts: list[tuple[int, np.ndarray]]
     ) -> None:
         """Writes runs of a slot's elements; `host` is the whole slot after it, where known."""
         self.runner.write_slot(entry, name, parts)
-        self._bound[entry, name] = Bound(host)
+        self._held.put((entry, name), host)
 
     def _check_slots(
-        self, entry: str, graph: Graph, slots: Mapping[str, object]
+        self, entry: str, slots: Mapping[str, object]
     ) -> dict[str, np.ndarray | DeviceArray]:
         """Every slot checked, before anything is written. Raises BindError or RangeError."""
-        inputs = self._slot_inputs[entry]
-        unknown = sorted(set(slots) - set(inputs))
-        if unknown:
-            known = ", ".join(sorted(inputs)) or "none"
-            raise BindError(
-                f"entry point {entry!r} has no slot {', '.join(unknown)}; slots: {known}"
-            )
+        checks = self._slot_checks[entry]
         given: dict[str, np.ndarray | DeviceArray] = {}
         for name, v in slots.items():
-            i = inputs[name]
+            check = checks.get(name)
+            if check is None:
+                raise self._unknown_slots(entry, slots)
             if isinstance(v, DeviceArray):
-                given[name] = self._check_device_array(i, v)
+                given[name] = self._check_device_array(check.input, v)
             else:
-                given[name] = _checked(i, v)
-        missing = sorted(n for n in inputs if n not in given and (entry, n) not in self._bound)
-        if missing:
-            raise BindError(f"entry point {entry!r} needs the slots {', '.join(missing)}")
+                given[name] = check(v)
+        if len(given) < len(checks):
+            held = self._held
+            missing = sorted(n for n in checks if n not in given and (entry, n) not in held)
+            if missing:
+                raise BindError(f"entry point {entry!r} needs the slots {', '.join(missing)}")
         return given
+
+    def _unknown_slots(self, entry: str, slots: Mapping[str, object]) -> BindError:
+        checks = self._slot_checks[entry]
+        unknown = sorted(set(slots) - set(checks))
+        known = ", ".join(sorted(checks)) or "none"
+        return BindError(
+            f"entry point {entry!r} has no slot {', '.join(unknown)}; slots: {known}"
+            f"{dotted(unknown, checks)}"
+        )
 
     def _check_device_array(self, i: Input, given: DeviceArray) -> DeviceArray:
         """What the host can tell of a device array. Its words are checked by the device."""
@@ -223,30 +277,29 @@ class Session:
     def _send(self, entry: str, given: Mapping[str, np.ndarray | DeviceArray]) -> None:
         """Binds what was given, where it differs from what is bound."""
         for name, value in given.items():
-            held = self._bound.get((entry, name))
+            key = entry, name
             if isinstance(value, DeviceArray):
-                self._bound.pop((entry, name), None)
+                self._held.drop(key)
                 with value.held():
                     self.runner.feed_slot(entry, name, value.stored())
-                self._bound[entry, name] = Bound(None)
-            elif held is None or held.host is None or held.host.tobytes() != value.tobytes():
-                self.runner.write_slot(entry, name, [(0, value.reshape(-1))])
-                self._bound[entry, name] = Bound(value.copy())
+                self._held.put(key, None)
+                continue
+            changed = self._held.take(key, value)
+            if changed is not None:
+                self.runner.write_whole(entry, name, changed)
 
     # Steps
 
-    def _begin(self, entry: str, graph: Graph, slots: Mapping[str, object]) -> tuple[str, ...]:
+    def _begin(self, entry: str, slots: Mapping[str, object]) -> tuple[str, ...]:
         """All that comes before the first launch. The names of the slots that the device has to
         check. What raises here has changed no State."""
         self._settle()
         self._need_known()
-        given = self._check_slots(entry, graph, slots)
-        inputs = self._slot_inputs[entry]
-        fed = tuple(
-            name
-            for name, value in given.items()
-            if isinstance(value, DeviceArray) and can_be_fed(inputs[name])
-        )
+        given = self._check_slots(entry, slots)
+        fed: tuple[str, ...] = ()
+        for name, value in given.items():
+            if isinstance(value, DeviceArray) and can_be_fed(self._slot_checks[entry][name].input):
+                fed = (*fed, name)
         self.runner.prepare(entry, bool(fed))
         self._send(entry, given)
         try:
@@ -261,18 +314,12 @@ class Session:
     def _unbind(self, entry: str, fed: Sequence[str]) -> None:
         """Slots that the device has clamped, or may have, hold nothing."""
         for name in fed:
-            self._bound.pop((entry, name), None)
+            self._held.drop((entry, name))
 
-    @contextmanager
-    def _writing(self, graph: Graph) -> Generator[None]:
-        """Where anything but a guard stops the body, the States that the graph writes are
-        unknown."""
-        try:
-            yield
-        except BaseException:
-            names = {i.var.id: i.name for i in graph.inputs}
-            self._unknown |= {names[a.id] for a, b in graph.states if a.id != b.id}
-            raise
+    def states_stopped(self, graph: Graph) -> None:
+        """A step stopped part-way: what the States that the graph writes hold is unknown."""
+        names = {i.var.id: i.name for i in graph.inputs}
+        self._unknown |= {names[a.id] for a, b in graph.states if a.id != b.id}
 
     def _need_known(self) -> None:
         if self._unknown:
@@ -328,16 +375,20 @@ class Session:
         device. Raises BindError, RangeError, ValidationError (nothing is published) or a
         BackendError. With `device_outputs` the errors of guards and of slots from the device are
         raised at the first of: reading an output, the next step, `wait`."""
-        graph = self._graph(entry)
+        stays = self._device_outputs
+        if device_outputs is not None:
+            stays = need_flag(device_outputs, "device_outputs")
         with self.exclusive():
-            fed = self._begin(entry, graph, slots)
-            with self._writing(graph):
-                self.runner.run(entry)
-            if self._device_outputs if device_outputs is None else device_outputs:
+            graph = self._graph(entry)
+            with self.runner.together():
+                fed = self._begin(entry, slots)
+                with Writing(self, graph):
+                    self.runner.run(entry)
+            if stays:
                 self._pending = (entry, fed)
                 ticket = StepTicket(self, self._number)
                 return _nested(graph, [DeviceArray(s, ticket) for s in self.runner.stored(entry)])
-            with self._writing(graph):
+            with Writing(self, graph):
                 failed, outputs = self.runner.results(entry, bool(fed))
             self._note(failed, entry, fed)
             if failed is not None:
@@ -347,8 +398,8 @@ class Session:
     def capture(self, entry: str = "main") -> Replay:
         """A runner of one entry point whose launches are recorded once, where the backend can
         (`is_replay`)."""
-        self._graph(entry)
         with self.exclusive():
+            self._graph(entry)
             return Replay(self, entry, self.runner.record(entry))
 
     def reset(self) -> None:
@@ -366,18 +417,18 @@ class Session:
             self._need_known()
             fork = self.runner.fork()
             other = Session(self.program, fork, self._graphs, self._device_outputs)
-            other._bound = dict(self._bound)
+            other._held = self._held.copy()
         return other
 
     def profile(self, entry: str = "main", **slots: object) -> Profile:
         """Runs the entry point once more with a time for each launch. It is a step: State moves on,
         and it raises what a step raises. Slots are given by the host."""
-        graph = self._graph(entry)
         with self.exclusive():
+            graph = self._graph(entry)
             if any(isinstance(v, DeviceArray) for v in slots.values()):
                 raise BindError("a profile takes slots from the host; give it .numpy()")
-            self._begin(entry, graph, slots)
-            with self._writing(graph):
+            self._begin(entry, slots)
+            with Writing(self, graph):
                 times = self.runner.timed(entry)
                 failed = self.runner.failure(entry, False)
             self._note(failed, entry, ())
@@ -393,17 +444,14 @@ class Session:
 
     def close(self) -> None:
         """Frees the session's device memory. Using it after raises BindError, its outputs left on
-        the device StaleArray."""
-        with self.exclusive():
+        the device StaleArray; closing it again does nothing."""
+        with self.locked():
+            if not self._exclusive.is_open:
+                return
+            self._exclusive.is_open = False
             self._number += 1
             self._pending = None
             self.runner.close()
-
-
-def _checked(i: Input, value: object) -> np.ndarray:
-    if isinstance(value, ForwardSlotMap):
-        return check_slot(i, value)
-    return check_slot(i, as_array(value, i.name, i.var.type))
 
 
 def _nested(graph: Graph, outputs: Sequence[object]) -> object:

@@ -18,6 +18,7 @@ class StagedSlots:
 
     def __init__(self, nbytes: int) -> None:
         self.data = np.zeros(nbytes, np.uint8)
+        self._view = self.data.data
         self._dirty: list[Span] = []
         self._foreign: dict[int, int] = {}  # first byte of a slot that the device knows alone: end
 
@@ -26,6 +27,14 @@ class StagedSlots:
         if raw.size:
             self.data[first : first + raw.size] = raw
             self._dirty.append((first, first + raw.size))
+
+    def write_whole(self, first: int, raw: bytes) -> None:
+        """A whole slot, which the host knows from here on."""
+        if self._foreign:
+            self.own(first)
+        last = first + len(raw)
+        self._view[first:last] = raw
+        self._dirty.append((first, last))
 
     def lose(self, first: int, nbytes: int) -> None:
         """A slot whose bytes the device has from elsewhere. What was to be sent of it is not."""
@@ -45,6 +54,10 @@ class StagedSlots:
 
     def runs(self) -> list[tuple[int, np.ndarray]]:
         """(first byte, bytes) of what has to be copied, in order."""
+        if not self._foreign and self._dirty:
+            first, last = min(self._dirty)[0], max(d[1] for d in self._dirty)
+            if last - first <= _GAP_NBYTES:
+                return [(first, self.data[first:last])]
         merged: list[list[int]] = []
         for first, last in sorted(self._dirty):
             if merged and (first <= merged[-1][1] or self._may_join(merged[-1][1], first)):
@@ -60,5 +73,6 @@ class StagedSlots:
     def copy(self) -> StagedSlots:
         other = StagedSlots(0)
         other.data = self.data.copy()
+        other._view = other.data.data
         other._dirty, other._foreign = list(self._dirty), dict(self._foreign)
         return other

@@ -23,6 +23,12 @@ class Fake:
         return self._rows
 
 
+@pytest.fixture(autouse=True)
+def no_provider_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the environment of the run says."""
+    monkeypatch.delenv("POOT_CUDA_PROVIDER", raising=False)
+
+
 def test_every_providers_reason_is_said_where_none_finds_a_device(monkeypatch):
     rows = (Fake("one", "no driver"), Fake("two", []))
     monkeypatch.setattr(cuda, "PROVIDERS", rows)

@@ -9,6 +9,9 @@ import pytest
 
 from poot.backends.base import BufferRef, Launch
 from poot.backends.launches import (
+    CLUSTER,
+    MAPS,
+    RESIDENT,
     binding_nbytes,
     check_launch,
     pack_immediates,
@@ -17,7 +20,8 @@ from poot.backends.launches import (
     touches,
     waits,
 )
-from poot.codegen.kir.nodes import Imm, Kernel, Param
+from poot.codegen.attributes import Attributes, TensorView
+from poot.codegen.kir.nodes import Blob, Imm, Kernel, Param
 from poot.errors import BackendUnavailable, BindingLimit, GridLimit, LaunchError
 from poot.limits import profile
 
@@ -65,6 +69,56 @@ def test_a_right_launch_passes():
 def test_a_wrong_launch_is_refused_with_its_numbers(bad, error, words):
     with pytest.raises(error, match=words):
         check_launch(bad, kernel(), SIZES, LIMITS)
+
+
+CLUSTERS = Attributes(cluster=(2, 1, 1))
+ALL = frozenset({CLUSTER, MAPS, RESIDENT})
+
+
+@pytest.mark.parametrize(
+    "asked, words",
+    [(CLUSTERS, "clusters of groups"), (Attributes(is_resident=True), "resident all at once")],
+)
+def test_what_a_device_cannot_do_for_a_launch_is_refused(asked, words):
+    made = replace(launch(at(0), at(256), (2, 1, 1)), attributes=asked)
+    with pytest.raises(LaunchError, match=f"kernel k asks .*{words}.*webgpu-baseline has none"):
+        check_launch(made, kernel(), SIZES, LIMITS)
+    check_launch(made, kernel(), SIZES, LIMITS, ALL)
+
+
+def test_a_launch_that_may_overlap_runs_anywhere():
+    made = replace(launch(at(0), at(256)), attributes=Attributes(overlap=True))
+    check_launch(made, kernel(), SIZES, LIMITS)
+
+
+def test_a_grid_is_whole_clusters():
+    made = replace(launch(at(0), at(256), (3, 1, 1)), attributes=CLUSTERS)
+    with pytest.raises(GridLimit, match=r"clusters of \(2, 1, 1\) groups: its grid \(3, 1, 1\)"):
+        check_launch(made, kernel(), SIZES, LIMITS, ALL)
+
+
+@pytest.mark.parametrize(
+    "view, words",
+    [
+        (TensorView((8, 8), (1, 8)), ""),
+        (TensorView((8, 9), (1, 8)), "leaves its 256 bytes"),
+        (TensorView((8, 0), (1, 8)), "leaves its 256 bytes"),
+        (TensorView((8,), (1,)), "needs 2 extents and strides"),
+        (TensorView((8, 8), (2, 16)), "the first stride 1"),
+    ],
+)
+def test_a_tensor_map_views_a_tensor_inside_its_bytes(view, words):
+    mapped = replace(kernel(), blobs=(Blob("m", dtype="f32", box=(8, 4)),))
+    made = replace(launch(at(0), at(256)), maps=((at(512), view),))
+    if not words:
+        check_launch(made, mapped, SIZES, LIMITS, ALL)
+        with pytest.raises(LaunchError, match="kernel k asks tensor maps"):
+            check_launch(made, mapped, SIZES, LIMITS)
+        return
+    with pytest.raises(LaunchError, match=f"kernel k m: .*{words}"):
+        check_launch(made, mapped, SIZES, LIMITS, ALL)
+    with pytest.raises(LaunchError, match="takes 1 tensor maps: got 0"):
+        check_launch(replace(made, maps=()), mapped, SIZES, LIMITS, ALL)
 
 
 def test_a_binding_ends_on_a_quantum_inside_its_buffer():

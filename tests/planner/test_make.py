@@ -12,7 +12,13 @@ from poot.errors import (
     PlanError,
     ScratchBytes,
 )
-from tests.support.plans import plan_text, small
+from poot.ir.graph import Graph
+from poot.limits import DeviceLimits
+from poot.planner.check import check_plan
+from poot.planner.make import make_plan
+from poot.planner.plan import Plan, Step
+from poot.planner.request import Choice, Scratch
+from tests.support.plans import LIMITS, choose_any, graph_of, plan_text, small
 
 COUNTER = """
 state v0: f32[64] "count" -> v1
@@ -72,10 +78,10 @@ def test_two_states_that_swap_are_staged_first():
     assert all(s.ins[0].space == "arena" for s in plan.entries[0].steps[-2:])
 
 
-def test_a_later_reader_of_the_old_state_is_copied_functionally():
+def test_a_cache_whose_old_value_is_read_later_is_never_copied():
     text = CACHE.replace("reduce(v3)", "reduce(v0)")
-    plan = plan_text(main=text)
-    assert all(not s.request.updates for s in plan.entries[0].steps)
+    with pytest.raises(DonationError, match=r"State v0 .*the step of v4 reads its old value later"):
+        plan_text(main=text)
 
 
 REGION = """region(v0, v1, v2) anchor=none updates=((0, 0),) body={
@@ -267,3 +273,35 @@ def test_weights_over_one_buffer_are_cut_between_values():
 def test_the_key_is_the_same_for_the_same_program_and_differs_for_another():
     keys = [plan_text(main=layers(n)).key for n in (2, 2, 3)]
     assert keys[0] == keys[1] != keys[2]
+
+
+def resting(
+    body: Graph, anchor: str, updates: tuple[tuple[int, int], ...], limits: DeviceLimits
+) -> Choice:
+    """Every step asks two scratches that are at rest between launches, and one that isn't."""
+    scratch = (Scratch("f32", 100, at_rest=True), Scratch("f32", 8), Scratch("f32", 4, True))
+    return replace(choose_any(body, anchor, updates, limits), scratch=scratch)
+
+
+def test_scratch_at_rest_is_shared_by_all_steps_and_by_nothing_else():
+    graph = graph_of(layers(3))
+    plan = make_plan({"main": graph}, resting, LIMITS)
+    steps = plan.entries[0].steps
+    assert len(steps) > 2
+    for step in steps:
+        spaces = [(p.space, p.offset) for p in (step.scratch[0], step.scratch[2])]
+        assert spaces == [("rest", 0), ("rest", 512)]
+        assert step.scratch[1].space == "arena"
+    assert dict(plan.spaces)["rest"] == 512 + 16
+    moved = replace(steps[0], outs=(replace(steps[0].outs[0], space="rest", offset=0, nbytes=4),))
+    assert "lies in the space of what is at rest" in wrong(plan, graph, moved)
+    asked = replace(steps[0].request, scratch=(Scratch("f32", 100), *steps[0].request.scratch[1:]))
+    assert "lies in rest, at rest: False" in wrong(plan, graph, replace(steps[0], request=asked))
+
+
+def wrong(plan: Plan, graph: Graph, first: Step) -> str:
+    """What the check says of the plan with another first step."""
+    entry = replace(plan.entries[0], steps=(first, *plan.entries[0].steps[1:]))
+    with pytest.raises(PlanError) as e:
+        check_plan(replace(plan, entries=(entry,)), {"main": graph}, {})
+    return str(e.value)

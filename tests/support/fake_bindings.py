@@ -5,6 +5,10 @@ from __future__ import annotations
 import enum
 from types import SimpleNamespace
 
+import pytest
+
+from poot.backends.cuda import bindings_launches, cuda_bindings
+
 
 class Result(enum.IntEnum):
     CUDA_SUCCESS = 0
@@ -16,6 +20,29 @@ class Result(enum.IntEnum):
 
 class Handle(int):
     """A stream, context or module of the driver."""
+
+
+class Names:
+    """Members of an enumeration: each its own name."""
+
+    def __getattr__(self, name: str) -> str:
+        return name
+
+
+class Attribute:
+    """A launch attribute: an id, and a union of values."""
+
+    def __init__(self) -> None:
+        self.id = ""
+        self.value = Value()
+
+
+class Value:
+    """The union of a launch attribute's values."""
+
+    def __init__(self) -> None:
+        self.clusterDim = SimpleNamespace()
+        self.programmaticStreamSerializationAllowed = 0
 
 
 class FakeBindings:
@@ -30,7 +57,13 @@ class FakeBindings:
         CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES="most", CU_FUNC_ATTRIBUTE_NUM_REGS="regs",
         CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES="shared", CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES="local",
     )  # fmt: skip
-    CUDA_KERNEL_NODE_PARAMS = SimpleNamespace
+    CUDA_KERNEL_NODE_PARAMS = CUlaunchConfig = CUgraphEdgeData = SimpleNamespace
+    CUlaunchAttribute, CUkernelNodeAttrValue = Attribute, Value
+    CUlaunchAttributeID = CUkernelNodeAttrID = CUgraphDependencyType = Names()
+    CUtensorMapDataType = CUtensorMapSwizzle = CUtensorMapInterleave = Names()
+    CUtensorMapL2promotion = CUtensorMapFloatOOBfill = Names()
+    CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC = 1
+    cuuint64_t = cuuint32_t = int
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, tuple[object, ...]]] = []
@@ -42,6 +75,7 @@ class FakeBindings:
             "cuDeviceTotalMem": (1 << 30,),
             "cuMemGetInfo": (100, 200),
             "cuEventElapsedTime": (0.25,),
+            "cuTensorMapEncodeTiled": (SimpleNamespace(opaque=list(range(16))),),
         }
         self.number = 100
 
@@ -53,7 +87,7 @@ class FakeBindings:
             return self
         if name.startswith("CU_DEVICE_ATTRIBUTE_"):
             return name
-        if not name.startswith("cu"):
+        if not name.startswith("cu") or name.endswith("_v2"):
             raise AttributeError(name)
 
         def call(*args: object) -> tuple[object, ...]:
@@ -71,3 +105,12 @@ class FakeBindings:
             return (Result.CUDA_SUCCESS, Handle(self.number))
 
         return call
+
+
+def stand_in(monkeypatch: pytest.MonkeyPatch) -> FakeBindings:
+    """The fake in place of the library, in every module that calls it."""
+    fake = FakeBindings()
+    for module in (cuda_bindings, bindings_launches):
+        monkeypatch.setattr(module, "cu", fake)
+    monkeypatch.setattr(cuda_bindings, "NO_BINDINGS", "")
+    return fake

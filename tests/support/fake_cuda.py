@@ -4,13 +4,16 @@ record of what was asked in which order."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from poot.backends.cuda.device import CudaDevice
-from poot.backends.cuda.provider import Call, Facts, Handle, Resources, refuse
-from poot.codegen.kir.nodes import Kernel
+from poot.backends.cuda.provider import Call, Facts, Handle, Pinned, Resources, refuse
+from poot.backends.launches import CLUSTER, MAPS, RESIDENT
+from poot.codegen.attributes import TensorView
+from poot.codegen.kir.nodes import Blob, Kernel
 from poot.codegen.kir.sim import simulate
 from poot.codegen.kir.sim.values import NUMPY
 from poot.errors import CaptureUnavailable, LaunchError
@@ -33,6 +36,7 @@ class FakeDriver:
     host_nbytes: int = 0
     next: int = START
     stream: int = 7
+    can: frozenset[str] = frozenset({CLUSTER, MAPS, RESIDENT})
     is_open: bool = True
 
     def _ask(self, what: str, detail: str = "", *, is_launch: bool = False) -> None:
@@ -62,9 +66,18 @@ class FakeDriver:
         self._ask("free")
         del self.memory_at[pointer]
 
-    def pinned(self, nbytes: int) -> np.ndarray:
+    def held(self) -> AbstractContextManager[object]:
+        return nullcontext()
+
+    def pinned(self, nbytes: int) -> Pinned:
         self.host_nbytes += nbytes
-        return np.zeros(nbytes, np.uint8)
+        return Pinned(np.zeros(nbytes, np.uint8), 0)
+
+    def send(self, pointer: int, source: Pinned, first: int, nbytes: int) -> None:
+        self.copy_in(pointer, source.array[first : first + nbytes])
+
+    def fetch(self, target: Pinned, pointer: int, nbytes: int) -> None:
+        self.copy_out(target.array[:nbytes], pointer)
 
     def zero(self, pointer: int, nbytes: int) -> None:
         self._bytes(pointer, nbytes)[:] = 0
@@ -100,6 +113,10 @@ class FakeDriver:
 
     def resources(self, function: Handle, threads: int, dynamic_nbytes: int) -> Resources:
         return Resources(32, dynamic_nbytes, 0, 2)
+
+    def tensor_map(self, pointer: int, view: TensorView, blob: Blob) -> bytes:
+        self.asked.append(f"map {blob.name} {view.dims}")
+        return pointer.to_bytes(8, "little") * 16
 
     def bind(self, calls: Sequence[Call]) -> tuple[Call, ...]:
         return tuple(calls)

@@ -80,6 +80,9 @@ class Function:
 
 
 class Module:
+    def __del__(self) -> None:
+        FakePycuda.calls.append("unload")
+
     def get_function(self, name: str) -> Function:
         return Function()
 

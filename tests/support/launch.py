@@ -92,6 +92,8 @@ def run_request(
     """The step's outputs, by the simulator."""
     buffers = device_buffers(request, ins)
     simulate_lowered(lower(request, limits), buffers)
+    for n, s in enumerate(request.scratch):
+        assert not s.at_rest or (buffers["scratch", n] == 0xFF).all(), f"scratch {n} is not at rest"
     return outputs_of(request, buffers)
 
 

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from poot.backends.base import BufferRef, Code, Launch
-from poot.backends.launches import check_launch, padded
+from poot.backends.launches import RESIDENT, check_launch, padded
+from poot.backends.owned import need_open
 from poot.codegen.emitters import emit
 from poot.codegen.kir.nodes import Kernel, Param
 from poot.codegen.kir.sim import simulate
@@ -84,6 +85,7 @@ class SimDevice:
 
     def __init__(self, limits: DeviceLimits | None = None) -> None:
         self._limits = limits or profile("lavapipe")
+        self._is_open = True
         self.launches = 0
         self.allocated = 0
 
@@ -143,8 +145,11 @@ class SimDevice:
         own = {name: self._own(b) for name, b in buffers.items()}
         sizes = {name: b.data.size for name, b in own.items()}
         for launch in launches:
-            check_launch(launch, loaded[launch.kernel], sizes, self._limits)
+            check_launch(launch, loaded[launch.kernel], sizes, self._limits, frozenset({RESIDENT}))
         return SimExecutable(self, loaded, tuple(launches), own)
 
+    def need_open(self) -> None:
+        need_open(self._is_open, self._limits)
+
     def close(self) -> None:
-        return None
+        self._is_open = False

@@ -4,11 +4,13 @@ records."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 import numpy as np
 
+from poot.codegen.attributes import PLAIN, Attributes, TensorView
 from poot.codegen.code import Code
 from poot.codegen.kir.nodes import Kernel
 from poot.ir.graph import TensorType
@@ -28,13 +30,14 @@ class BufferRef:
 @dataclass(frozen=True, slots=True)
 class Launch:
     """One dispatch: the kernel by its index in the loaded list, grid in workgroups, one buffer a
-    kernel parameter,
-    immediates in order."""
+    kernel parameter, immediates in order, a buffer with a tensor in it a blob."""
 
     kernel: int
     grid: tuple[int, int, int]
     buffers: tuple[BufferRef, ...]
     imms: tuple[int | float, ...] = ()
+    attributes: Attributes = PLAIN
+    maps: tuple[tuple[BufferRef, TensorView], ...] = ()
 
 
 class Buffer(Protocol):
@@ -79,6 +82,10 @@ class Device(Protocol):
     @property
     def description(self) -> str:
         """For people: the device's name and driver."""
+        ...
+
+    def need_open(self) -> None:
+        """Raises BackendError after `close`, DeviceLost where the device is gone."""
         ...
 
     def allocate(self, nbytes: int, label: str) -> Buffer:
@@ -127,6 +134,13 @@ class HostMemory(Protocol):
         ...
 
 
+@runtime_checkable
+class Together(Protocol):
+    """A device whose calls cost less where several stand in one context."""
+
+    def together(self) -> AbstractContextManager[object]: ...
+
+
 class SharedView(Protocol):
     """Device memory as other libraries of its device take it."""
 
@@ -149,6 +163,7 @@ class SharesMemory(Protocol):
 
 
 __all__ = [
+    "Attributes",
     "Buffer",
     "BufferRef",
     "Code",
@@ -158,4 +173,6 @@ __all__ = [
     "Launch",
     "SharedView",
     "SharesMemory",
+    "TensorView",
+    "Together",
 ]

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from poot.backends.base import BufferRef, Launch
-from poot.codegen.kir.nodes import Kernel
+from poot.codegen.attributes import ONE, TensorView
+from poot.codegen.kir.nodes import ELEMENT_BYTES, Kernel
 from poot.errors import BackendUnavailable, BindingLimit, GridLimit, LaunchError
 from poot.limits import DeviceLimits
 
@@ -40,10 +41,19 @@ def padded(nbytes: int) -> int:
     return max(BINDING_QUANTUM, -(-nbytes // BINDING_QUANTUM) * BINDING_QUANTUM)
 
 
+# What a device may be able to do for a launch, by the names of `check_launch`'s `can`.
+CLUSTER, RESIDENT, MAPS = "cluster", "resident", "maps"
+
+
 def check_launch(
-    launch: Launch, kernel: Kernel, sizes: dict[str, int], limits: DeviceLimits
+    launch: Launch,
+    kernel: Kernel,
+    sizes: dict[str, int],
+    limits: DeviceLimits,
+    can: frozenset[str] = frozenset(),
 ) -> None:
-    """Raises LaunchError, GridLimit or BindingLimit, naming the kernel and the numbers."""
+    """Raises LaunchError, GridLimit or BindingLimit, naming the kernel and the numbers. `can` names
+    what the device can do of CLUSTER, RESIDENT and MAPS."""
     if len(launch.buffers) != len(kernel.params) or len(launch.imms) != len(kernel.imms):
         raise LaunchError(
             f"kernel {kernel.name} takes {len(kernel.params)} buffers and {len(kernel.imms)} "
@@ -57,6 +67,49 @@ def check_launch(
             )
     for param, ref in zip(kernel.params, launch.buffers, strict=True):
         _check_ref(ref, f"kernel {kernel.name} {param.name}", sizes, limits)
+    _check_attributes(launch, kernel, limits, can)
+    for blob, (ref, view) in zip(kernel.blobs, launch.maps, strict=True):
+        _check_ref(ref, f"kernel {kernel.name} {blob.name}", sizes, limits)
+        _check_view(ref, view, f"kernel {kernel.name} {blob.name}", blob.dtype, len(blob.box))
+
+
+def _check_attributes(
+    launch: Launch, kernel: Kernel, limits: DeviceLimits, can: frozenset[str]
+) -> None:
+    asked = launch.attributes
+    if len(launch.maps) != len(kernel.blobs):
+        raise LaunchError(
+            f"kernel {kernel.name} takes {len(kernel.blobs)} tensor maps: got {len(launch.maps)}"
+        )
+    wants = {
+        CLUSTER: asked.cluster != ONE,
+        RESIDENT: asked.is_resident,
+        MAPS: bool(launch.maps),
+    }
+    for what, is_wanted in wants.items():
+        if is_wanted and what not in can:
+            raise LaunchError(f"kernel {kernel.name} asks {_ASKED[what]} {limits.name} has none")
+    if any(n < 1 or g % n for g, n in zip(launch.grid, asked.cluster, strict=True)):
+        raise GridLimit(
+            f"kernel {kernel.name} asks clusters of {asked.cluster} groups: its grid "
+            f"{launch.grid} is no multiple of that"
+        )
+
+
+_ASKED = {
+    CLUSTER: "clusters of groups, and as it is driven",
+    RESIDENT: "groups that are resident all at once, a count of which",
+    MAPS: "tensor maps, and as it is driven",
+}
+
+
+def _check_view(ref: BufferRef, view: TensorView, who: str, dtype: str, rank: int) -> None:
+    """A tensor lies inside its bytes, with as many axes as its box."""
+    if not len(view.dims) == len(view.strides) == rank or view.strides[0] != 1:
+        raise LaunchError(f"{who}: needs {rank} extents and strides, the first stride 1: {view}")
+    last = sum((d - 1) * s for d, s in zip(view.dims, view.strides, strict=True))
+    if min(view.dims) < 1 or (last + 1) * ELEMENT_BYTES[dtype] > ref.nbytes:
+        raise LaunchError(f"{who}: {view} of {dtype} leaves its {ref.nbytes} bytes")
 
 
 def _check_ref(ref: BufferRef, who: str, sizes: dict[str, int], limits: DeviceLimits) -> None:

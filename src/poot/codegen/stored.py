@@ -10,6 +10,7 @@ import json
 from dataclasses import asdict, replace
 from typing import cast
 
+from poot.codegen.attributes import Attributes, TensorView
 from poot.codegen.code import Code
 from poot.codegen.gen.lowered import KernelCall, Lowered
 from poot.codegen.kir.nodes import Blob, Imm, Kernel, Param, Shared
@@ -36,6 +37,20 @@ def _kernel(data: dict[str, object]) -> Kernel:
         int(cast("int", data["threads"])),
         cast("int | None", data["subgroup"]),
         (),
+        cast("int | None", data["residents"]),
+    )
+
+
+def _attributes(data: dict[str, object]) -> Attributes:
+    cluster = cast("tuple[int, int, int]", tuple(cast("list[int]", data["cluster"])))
+    return Attributes(bool(data["overlap"]), cluster, bool(data["is_resident"]))
+
+
+def _maps(call: dict[str, object]) -> tuple[tuple[tuple[str, int], TensorView], ...]:
+    rows = cast("list[tuple[tuple[str, int], list[int], list[int]]]", call["maps"])
+    return tuple(
+        ((str(arg[0]), int(arg[1])), TensorView(tuple(dims), tuple(strides)))
+        for arg, dims, strides in rows
     )
 
 
@@ -43,6 +58,7 @@ def encode(lowered: Lowered, codes: tuple[Code, ...]) -> bytes:
     """One step's calls with the code of each."""
     calls = [
         {"kernel": _signature(c.kernel), "grid": c.grid, "args": c.args, "imms": c.imms,
+         "attributes": asdict(c.attributes), "maps": [(a, v.dims, v.strides) for a, v in c.maps],
          "name": k.name, "target": k.target, "key": k.key, "binary": len(k.binary), "text":
          len(k.text.encode())}
         for c, k in zip(lowered.calls, codes, strict=True)
@@ -57,6 +73,8 @@ def decode(data: bytes) -> tuple[Lowered, tuple[Code, ...]]:
     try:
         size = int.from_bytes(data[:8], "little")
         calls = cast("list[dict[str, object]]", json.loads(data[8 : 8 + size]))
+        if not isinstance(cast("object", calls), list):  # JSON of any shape
+            raise TypeError(f"its head is a {type(calls).__name__}")
         at = 8 + size
         out: list[KernelCall] = []
         codes: list[Code] = []
@@ -67,7 +85,9 @@ def decode(data: bytes) -> tuple[Lowered, tuple[Code, ...]]:
             at += n + m
             grid = cast("tuple[int, int, int]", tuple(cast("list[int]", call["grid"])))
             args = tuple((str(a), int(b)) for a, b in cast("list[tuple[str, int]]", call["args"]))
-            out.append(KernelCall(kernel, grid, args, tuple(cast("list[float]", call["imms"]))))
+            imms = tuple(cast("list[float]", call["imms"]))
+            asked = cast("dict[str, object]", call["attributes"])
+            out.append(KernelCall(kernel, grid, args, imms, _attributes(asked), _maps(call)))
             codes.append(
                 Code(str(call["name"]), str(call["target"]), binary, text, str(call["key"]), kernel)
             )

@@ -24,6 +24,7 @@ from poot.ops.block_keys import (
     append_block_keys,
     open_block,
 )
+from poot.ops.edge import all_at_the_edge
 from poot.ops.elementwise import (
     abs,
     add,
@@ -290,3 +291,5 @@ __all__ = [
     "zeros",
     "zeros_like",
 ]
+
+globals().update(all_at_the_edge(globals(), __all__))

@@ -35,7 +35,7 @@ def _check_step(step: Step, limits: DeviceLimits) -> None:
 
 def check_budget(sizes: dict[str, int], limits: DeviceLimits, budget: int | None) -> None:
     """Raises MemoryBudget where the spaces together pass the device's memory or the budget, and
-    BindingLimit where the arena or the results pass the largest buffer."""
+    BindingLimit where the arena, the results or what is at rest pass the largest buffer."""
     need = sum(sizes.values())
     most = min(limits.memory_nbytes, budget if budget is not None else limits.memory_nbytes)
     if need > most:
@@ -45,7 +45,12 @@ def check_budget(sizes: dict[str, int], limits: DeviceLimits, budget: int | None
             f"{limits.name} ({parts}); "
             "lower the capacity or the chunk, or use a smaller dtype"
         )
-    for space, what in (("arena", "the arena needs"), ("results", "the results need")):
+    whole = (
+        ("arena", "the arena needs"),
+        ("results", "the results need"),
+        ("rest", "scratch that is at rest between launches needs"),
+    )
+    for space, what in whole:
         if sizes.get(space, 0) > limits.buffer_nbytes:
             raise BindingLimit(
                 f"{what} {sizes[space]} bytes in one buffer and {limits.name} allows "

@@ -98,6 +98,16 @@ def _check_writes(step: Step, what: str) -> None:
                 raise PlanError(f"{what} writes {p.name} over {other.name}, which it reads")
 
 
+def _check_rest(step: Step, what: str) -> None:
+    """Scratch that is at rest between launches, and nothing else, lies in the space for it."""
+    for p, s in zip(step.scratch, step.request.scratch, strict=True):
+        if (p.space == "rest") != s.at_rest:
+            raise PlanError(f"{what}: scratch {p.name} lies in {p.space}, at rest: {s.at_rest}")
+    for p in (*step.ins, *step.outs):
+        if p.space == "rest":
+            raise PlanError(f"{what}: {p.name} lies in the space of what is at rest")
+
+
 def _is_copy(step: Step) -> bool:
     """Whether a step's out is its in, element for element."""
     eqns = step.request.body.eqns
@@ -127,6 +137,7 @@ class Replay:
             for p in (*step.ins, *step.outs, *step.scratch):
                 _inside(p, self.sizes, self.plan.limits.offset_align, what)
             _check_writes(step, what)
+            _check_rest(step, what)
             self._run(step, n, what, back.get(n))
 
     def _run(self, step: Step, n: int, what: str, undo: Undo | None) -> None:

@@ -83,6 +83,7 @@ class Where:
     at: dict[str, Place]
     offsets: dict[str, int]
     inputs: frozenset[int]
+    align: int
 
     def of(self, v: Var, layout: Layout = ROW_MAJOR) -> Place:
         """The value's place, under the value's own name."""
@@ -100,12 +101,22 @@ class Where:
         ins = tuple(
             self.of(v, layout) for v, layout in zip(stage.ins, stage.request.layouts, strict=True)
         )
-        scratch = tuple(
-            Place("arena", self.offsets[name], _scratch_nbytes(s.dtype, s.elems), name)
-            for name, s in zip(self.entry.scratch_names[n], stage.request.scratch, strict=True)
-        )
         outs = tuple(map(self.of, stage.outs))
+        scratch = self._scratch(n, stage)
         return Step(stage.request, ins, outs, scratch, stage.op, stage.loc, stage.reason)
+
+    def _scratch(self, n: int, stage: Stage) -> tuple[Place, ...]:
+        """Places of a step's scratch. What is at rest between launches is shared by all steps."""
+        places: list[Place] = []
+        at = 0
+        for name, s in zip(self.entry.scratch_names[n], stage.request.scratch, strict=True):
+            nbytes = _scratch_nbytes(s.dtype, s.elems)
+            if s.at_rest:
+                places.append(Place("rest", at, nbytes, name))
+                at += -(-nbytes // self.align) * self.align
+            else:
+                places.append(Place("arena", self.offsets[name], nbytes, name))
+        return tuple(places)
 
 
 def _scratch_nbytes(dtype: str, elems: int) -> int:
@@ -145,6 +156,7 @@ class Planner:
         self.limits = limits
         self.residents = residents
         self.arena_nbytes = 0
+        self.rest_nbytes = 0
 
     def plan(self, entry: EntryStages, feed: EntryStages | None, fed: tuple[str, ...]) -> EntryPlan:
         """An entry point with its feed."""
@@ -167,10 +179,14 @@ class Planner:
     def _entry(self, entry: EntryStages, at: dict[str, Place]) -> EntryPlan:
         offsets, size = place(list(entry.lives), self.limits.offset_align)
         self.arena_nbytes = max(self.arena_nbytes, size)
-        where = Where(entry, at, offsets, frozenset(i.var.id for i in entry.graph.inputs))
+        inputs = frozenset(i.var.id for i in entry.graph.inputs)
+        where = Where(entry, at, offsets, inputs, self.limits.offset_align)
+        steps = tuple(where.step(n, s) for n, s in enumerate(entry.stages))
+        resting = (p for s in steps for p in s.scratch if p.space == "rest")
+        self.rest_nbytes = max([self.rest_nbytes, *(p.offset + p.nbytes for p in resting)])
         return EntryPlan(
             entry.name,
-            tuple(where.step(n, s) for n, s in enumerate(entry.stages)),
+            steps,
             tuple((v.type, where.of(v)) for v in entry.outputs),
             tuple(where.of(v) for v in entry.graph.validations),
             tuple(v.id in entry.late for v in entry.graph.validations),
@@ -222,6 +238,8 @@ def make_plan(
     ]
     if planner.arena_nbytes:
         spaces.sizes["arena"] = planner.arena_nbytes
+    if planner.rest_nbytes:
+        spaces.sizes["rest"] = planner.rest_nbytes
     results = max(e.results_nbytes for e in planned)
     if results:
         spaces.sizes["results"] = results

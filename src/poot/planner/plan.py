@@ -12,8 +12,8 @@ from poot.planner.request import Layout, Request
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Bytes [offset, offset + nbytes) of a space: "arena", "results", "weights", "states", "slots"
-    or "consts".
+    """Bytes [offset, offset + nbytes) of a space: "arena", "results", "weights", "states", "slots",
+    "consts", or "rest": scratch whose bytes are 0xff between launches, filled at the bind.
 
     `name` is the value's: an input's name, or "entry/v12". Places overlap where values share bytes
     in turn: in the arena, and where an update is done in place."""

@@ -35,10 +35,12 @@ class Schedule:
 
 @dataclass(frozen=True, slots=True)
 class Scratch:
-    """Memory a step needs besides its operands, alive while it runs. Not initialised."""
+    """Memory a step needs besides its operands, alive while it runs. Not initialised; with
+    `at_rest` every byte is 0xff before each launch of the step, and the step leaves it so."""
 
     dtype: str
     elems: int
+    at_rest: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from poot.errors import AttentionLds, CapabilityError
 from poot.ir.attrs import int_attr, ints_attr
 from poot.ir.graph import Eqn, Graph
 from poot.limits import DeviceLimits
+from poot.planner.grouped import choose_grouped
 from poot.planner.key_blocks import choose_key_blocks
 from poot.planner.panels import choose_panels
 from poot.planner.powers import power_of_two_below
@@ -172,8 +173,10 @@ PORTABLE: dict[str, Row] = {
 }
 # target -> anchor -> row, where a target has its own.
 TARGETS: dict[str, dict[str, Row]] = {}
-# The same for rows that choose layouts and scratch too; None leaves the step to the other tables.
-WHOLE: dict[str, dict[str, Callable[[Graph, DeviceLimits], Choice | None]]] = {
+# The same for rows that choose layouts and scratch too; None leaves the step to the other tables,
+# and so does a text, which says why.
+WHOLE: dict[str, dict[str, Callable[[Graph, DeviceLimits], Choice | str | None]]] = {
+    "ptx": {"attention": choose_grouped},
     "llvm": {"matmul": choose_panels, "attention": choose_key_blocks},
 }
 
@@ -188,7 +191,7 @@ def choose(body: Graph, anchor: str, updates: Updates, limits: DeviceLimits) -> 
         return Choice(schedule, (Layout(),) * len(body.inputs), scratch, reason)
     whole = WHOLE.get(limits.target, {}).get(anchor)
     choice = whole(body, limits) if whole is not None else None
-    if choice is not None:
+    if isinstance(choice, Choice):
         return choice
     row = TARGETS.get(limits.target, {}).get(anchor) or PORTABLE[anchor]
     schedule, reason = row(body, updates, limits)
@@ -196,4 +199,6 @@ def choose(body: Graph, anchor: str, updates: Updates, limits: DeviceLimits) -> 
     if schedule.name == "split_kv":
         splits = schedule.get("splits")
         scratch = (*scratch, split_scratch(_one(body, "attention"), splits))
+    if choice:
+        reason = f"{reason}; {choice}"
     return Choice(schedule, (Layout(),) * len(body.inputs), scratch, reason)

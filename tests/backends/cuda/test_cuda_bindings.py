@@ -11,15 +11,12 @@ from poot.backends.cuda import cuda_bindings
 from poot.backends.cuda.cuda_bindings import BindingsDriver, BindingsProvider
 from poot.backends.cuda.provider import Call
 from poot.errors import BackendUnavailable, DeviceLost, LaunchError, OutOfDeviceMemory
-from tests.support.fake_bindings import FakeBindings, Result
+from tests.support.fake_bindings import FakeBindings, Result, stand_in
 
 
 @pytest.fixture
 def cu(monkeypatch: pytest.MonkeyPatch) -> FakeBindings:
-    fake = FakeBindings()
-    monkeypatch.setattr(cuda_bindings, "cu", fake)
-    monkeypatch.setattr(cuda_bindings, "NO_BINDINGS", "")
-    return fake
+    return stand_in(monkeypatch)
 
 
 def opened(cu: FakeBindings, stream: object | None = None) -> BindingsDriver:
@@ -145,7 +142,12 @@ def test_a_graph_is_a_chain_of_kernel_nodes(cu):
     assert [args[2] for args in nodes] == [0, 1, 1]
     assert nodes[1][3].kernelParams == bound.pointers[1]
     assert (nodes[0][3].gridDimX, nodes[0][3].blockDimX) == (3, 64)
-    assert cu.names()[-3:] == ["cuGraphInstantiate", "cuGraphDestroy", "cuCtxPopCurrent"]
+    assert cu.names()[-4:] == [
+        "cuGraphInstantiate",
+        "cuGraphDestroy",
+        "cuGraphUpload",
+        "cuCtxPopCurrent",
+    ]
     driver.replay(graph)
     assert ("cuGraphLaunch", (graph, driver._stream)) in cu.calls
     driver.release(graph)

@@ -6,51 +6,31 @@ import gc
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from poot.backends import cuda
-from poot.backends.base import BufferRef, Launch
+from poot.backends.base import Attributes, BufferRef, Launch
 from poot.backends.cuda.device import STAGED_NBYTES, CudaDevice, pack_arguments
 from poot.codegen.kir.build import KernelBuilder
-from poot.codegen.kir.nodes import Kernel
+from poot.codegen.kir.nodes import Blob, Kernel
 from poot.errors import (
     BackendError,
-    BackendUnavailable,
     CaptureUnavailable,
     DeviceLost,
     GridLimit,
     LaunchError,
     OutOfDeviceMemory,
 )
+from tests.support.counting import PROVIDERS, count_up, counted, opened_card, words
 from tests.support.fake_cuda import FakeDriver, fake_device
-
-PROVIDERS = ("cuda-bindings", "pycuda")
-
-
-def count_up(step: int = 1, name: str = "count_up") -> Kernel:
-    k = KernelBuilder(name, 32)
-    y = k.param("y", "i32", 64, "rw")
-    i = k.group_id(0) * 32 + k.lane()
-    k.store(y, i, k.load(y, i) + step)
-    return k.kernel()
 
 
 def opened(kernel: Kernel, **options: object) -> tuple[CudaDevice, FakeDriver]:
     driver = FakeDriver({kernel.name: kernel}, **options)  # pyright: ignore[reportArgumentType] - fields by name
     return fake_device(driver), driver
-
-
-def counted(device: CudaDevice, kernel: Kernel):
-    """The kernel over a buffer `states` of 64 words: (buffer, executable)."""
-    states = device.allocate(256, "states")
-    launch = Launch(0, (2, 1, 1), (BufferRef("states", 0, 256),))
-    return states, device.prepare(device.load([device.emit(kernel)]), [launch], {"states": states})
-
-
-def words(device: CudaDevice, buffer: object) -> np.ndarray:
-    return device.copy_out(buffer, 0, 256).view(np.int32)  # pyright: ignore[reportArgumentType] - a buffer of the device
 
 
 def test_memory_starts_as_zeros_and_copies_come_back():
@@ -248,16 +228,53 @@ def test_arguments_lie_as_the_entry_declares_them():
         pack_arguments(k.kernel(), (1 << 40, 0.5), (1, 3))
 
 
+def test_the_blobs_of_a_kernel_lie_aligned_behind_its_immediates():
+    k = KernelBuilder("mapped", 32)
+    k.param("x", "f32", 4, "r")
+    k.imm("n")
+    kernel = replace(k.kernel(), blobs=(Blob("a"), Blob("b")))
+    raw, offsets = pack_arguments(kernel, (7,), (1,), (b"A" * 128, b"B" * 128))
+    assert offsets == (0, 8, 64, 192)
+    assert (raw[64:66], raw[192:194], len(raw)) == (b"AA", b"BB", 320)
+
+
+def test_groups_that_wait_for_one_another_are_resident_all_at_once():
+    kernel = count_up()
+    device, _ = opened(kernel)
+    states = device.allocate(256, "states")
+    loaded = device.load([device.emit(kernel)])
+    asked = Attributes(is_resident=True)
+    most = 2 * device.limits.compute_units  # the stand-in holds two on each
+    for groups in (most, most + 1):
+        row = Launch(0, (groups, 1, 1), (BufferRef("states", 0, 256),), (), asked)
+        if groups == most:
+            device.prepare(loaded, [row], {"states": states})
+            continue
+        with pytest.raises(GridLimit, match=f"asks {groups} groups that are resident all at once"):
+            device.prepare(loaded, [row], {"states": states})
+
+
+def test_a_provider_without_attributes_refuses_what_it_cannot_leave_out():
+    kernel = count_up()
+    device, driver = opened(kernel, can=frozenset())
+    states = device.allocate(256, "states")
+    loaded = device.load([device.emit(kernel)])
+    ref = (BufferRef("states", 0, 256),)
+    row = Launch(0, (2, 1, 1), ref, (), Attributes(cluster=(2, 1, 1)))
+    with pytest.raises(LaunchError, match="count_up asks clusters of groups"):
+        device.prepare(loaded, [row], {"states": states})
+    row = Launch(0, (2, 1, 1), ref, (), Attributes(overlap=True))
+    device.prepare(loaded, [row], {"states": states}).run()
+    assert driver.asked[-1] == "launch count_up"
+
+
 # On hardware
 
 
 @pytest.fixture(params=PROVIDERS)
 def real(request: pytest.FixtureRequest):
     """A device of each provider; closed afterwards."""
-    try:
-        device = cuda.open_device(0, provider=request.param)
-    except BackendUnavailable as e:
-        pytest.skip(e.message)
+    device = opened_card(request.param)
     yield device
     device.close()
 
@@ -369,19 +386,30 @@ except DeviceLost as e:
 else:
     raise SystemExit("nothing was lost")
 device.close()
-again = cuda.open_device(0, provider=sys.argv[1])
-assert (run(again, one("fine", 0)) == np.arange(32) + 5).all()
-print("went on")
+try:
+    again = cuda.open_device(0, provider=sys.argv[1])
+except DeviceLost as e:
+    assert "end the process and start it again" in e.message, e.message
+    print("refused")
+else:
+    assert (run(again, one("fine", 0)) == np.arange(32) + 5).all()
+    print("went on")
 """
 
 
 @pytest.mark.cuda
 @pytest.mark.parametrize("provider", PROVIDERS)
 def test_after_a_lost_context_a_new_device_works(provider: str):
-    """In a process of its own, since it loses its context."""
+    """In a process of its own, since it loses its context. A driver that gives a process no context
+    after that is told apart, and then the next process has one."""
     command = [sys.executable, "-c", LOSE_AND_GO_ON, provider]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
-    assert done.stdout.strip() == "went on", done.stdout + done.stderr
+    assert done.stdout.strip() in ("went on", "refused"), done.stdout + done.stderr
+    device = opened_card(provider)
+    states, ready = counted(device, count_up())
+    ready.run()
+    assert (words(device, states) == 1).all()
+    device.close()
 
 
 def _streams() -> dict[str, Callable[[], object]]:

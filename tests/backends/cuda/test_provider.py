@@ -20,6 +20,12 @@ from poot.errors import (
 H200 = (232448, 1024, 2147483647, 65535, 65535, 132, 9, 0)
 
 
+@pytest.fixture(autouse=True)
+def no_provider_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the environment of the run says."""
+    monkeypatch.delenv("POOT_CUDA_PROVIDER", raising=False)
+
+
 @pytest.mark.parametrize("code", LOST)
 def test_a_lost_context_says_why_and_what_is_left(code):
     with pytest.raises(DeviceLost) as e:

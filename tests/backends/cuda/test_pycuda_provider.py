@@ -132,4 +132,19 @@ def test_memory_goes_at_the_close_and_a_lost_context_is_let_go(drv):
         lost.synchronize()
     drv.calls.clear()
     lost.close()
-    assert drv.calls == ["detach"]
+    assert drv.calls == ["push", "pop", "detach"]
+
+
+def test_a_module_goes_in_the_context_whoever_drops_it(drv):
+    """In a thread without the context pycuda warns in a destructor, which as an error hung."""
+    driver = opened(drv)
+    kernels = [driver.load(b"x", name, 0) for name in ("one", "two")]
+    drv.calls.clear()
+    driver.unload(kernels[0])
+    assert drv.calls == ["push", "unload", "pop"]
+    driver.unload(kernels[0])
+    drv.calls.clear()
+    driver.close()
+    assert drv.calls == ["push", "synchronize", "unload", "pop"]
+    driver.unload(kernels[1])
+    assert drv.calls == ["push", "synchronize", "unload", "pop"]

@@ -57,7 +57,8 @@ STATUSES: dict[int, type[PootError]] = {
 def fresh(folder: str | None = None) -> HipDevice:
     """A device with a cache of its own, or none."""
     cache = DiskCache(Path(folder)) if folder else None
-    return HipDevice(HipApi(0), device_facts()[0], cache)
+    facts = device_facts()[0]  # which starts the runtime
+    return HipDevice(HipApi(0), facts, cache)
 
 
 def prepared(device: HipDevice, launches: int = 2) -> tuple[Buffer, Executable]:

@@ -6,32 +6,43 @@ import ctypes
 import threading
 import weakref
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
+from poot.backends.cuda.bindings_launches import (
+    Answer,
+    Bound,
+    Function,
+    add_early_edge,
+    bind,
+    cluster_value,
+    encode_map,
+    node_of,
+)
 from poot.backends.cuda.loader import NO_BINDINGS, cu
 from poot.backends.cuda.provider import (
     ATTRIBUTES,
     LOST,
+    NOT_AGAIN,
     Call,
     Facts,
     Handle,
+    Pinned,
     Resources,
     facts_of,
     refuse,
     stream_handle,
 )
-from poot.errors import BackendUnavailable, LaunchError
+from poot.backends.launches import CLUSTER, MAPS, RESIDENT
+from poot.codegen.attributes import ONE, TensorView
+from poot.codegen.kir.nodes import Blob
+from poot.errors import BackendUnavailable, DeviceLost, LaunchError
 
 LOG_NBYTES = 16384
 _NON_BLOCKING = 1
 _TIMED_EVENT, _UNTIMED_EVENT = 0, 2
-
-
-Answer = tuple[Any, ...]  # what a call of the library gives: its code, then its values
 
 
 def _name(code: object) -> str:
@@ -52,48 +63,41 @@ def _check(answer: Answer, what: str, is_launch: bool = False) -> Answer:
     return answer[1:]
 
 
+def _retain(device: object, what: str) -> object:
+    """The primary context. Raises DeviceLost where an earlier loss leaves the process without."""
+    answer = cu.cuDevicePrimaryCtxRetain(device)
+    if answer[0] != 0 and _name(answer[0]) in LOST:
+        raise DeviceLost(f"{what}: {_words(answer[0])}; {NOT_AGAIN}")
+    return _check(answer, what)[0]
+
+
 def _number(answer: Answer, what: str) -> int:
     return int(_check(answer, what)[0])
 
 
-@dataclass(frozen=True, slots=True)
-class Function:
-    """A kernel with the module that holds it."""
-
-    name: str
-    module: object
-    handle: object
-
-
-@dataclass(frozen=True, slots=True)
-class Bound:
-    """Calls with their arguments in memory that stays: `pointers` is the address of the array of
-    argument addresses of each.
-    """
-
-    calls: tuple[Call, ...]
-    pointers: tuple[int, ...]
-    memory: tuple[object, ...]
-
-
 class _Current:
     """A context on top of the thread's stack while it is entered, by one thread at a time. It may
-    be entered again inside.
+    be entered again inside, which costs no call of the driver's.
     """
 
     def __init__(self, context: object) -> None:
         self._context = context
         self._lock = threading.RLock()
+        self._depth = 0
 
     def __enter__(self) -> None:
         self._lock.acquire()
-        code = cu.cuCtxPushCurrent(self._context)[0]
-        if code != 0:
-            self._lock.release()
-            refuse(_name(code), _words(code), "making the context current")
+        if not self._depth:
+            code = cu.cuCtxPushCurrent(self._context)[0]
+            if code != 0:
+                self._lock.release()
+                refuse(_name(code), _words(code), "making the context current")
+        self._depth += 1
 
     def __exit__(self, *error: object) -> None:
-        cu.cuCtxPopCurrent()
+        self._depth -= 1
+        if not self._depth:
+            cu.cuCtxPopCurrent()
         self._lock.release()
 
 
@@ -107,7 +111,7 @@ class BindingsDriver:
         self._is_open = True
         if stream is None:
             what = f"the primary context of device {index}"
-            self._context: Any = _check(cu.cuDevicePrimaryCtxRetain(self._device), what)[0]
+            self._context: Any = _retain(self._device, what)
             self._entered = _Current(self._context)
             with self._current():
                 self._stream: Any = self._do(cu.cuStreamCreate(_NON_BLOCKING), "a stream")[0]
@@ -123,7 +127,7 @@ class BindingsDriver:
             if int(current) != 0:
                 return current
             self._is_primary = True
-            return _check(cu.cuDevicePrimaryCtxRetain(self._device), f"device {index}")[0]
+            return _retain(self._device, f"device {index}")
         return _check(cu.cuStreamGetCtx(self._stream), "the stream's context")[0]
 
     # Calls
@@ -141,6 +145,10 @@ class BindingsDriver:
     @property
     def has_graphs(self) -> bool:
         return True
+
+    @property
+    def can(self) -> frozenset[str]:
+        return frozenset({CLUSTER, MAPS, RESIDENT})
 
     @property
     def stream(self) -> int:
@@ -164,13 +172,16 @@ class BindingsDriver:
         with self._current():
             self._do(cu.cuMemFree(pointer), "freeing memory")
 
-    def pinned(self, nbytes: int) -> np.ndarray:
+    def held(self) -> _Current:
+        return self._entered
+
+    def pinned(self, nbytes: int) -> Pinned:
         with self._current():
             what = f"{nbytes} bytes of host memory"
             address = int(self._do(cu.cuMemAllocHost(nbytes), what)[0])
         memory = (ctypes.c_uint8 * nbytes).from_address(address)
         weakref.finalize(memory, self._free_host, address)
-        return np.ctypeslib.as_array(memory)
+        return Pinned(np.ctypeslib.as_array(memory), address)
 
     def _free_host(self, address: int) -> None:
         if not self._is_lost and self._is_open:
@@ -189,6 +200,16 @@ class BindingsDriver:
     def copy_out(self, target: np.ndarray, pointer: int) -> None:
         at, nbytes = target.ctypes.data, target.nbytes
         with self._current():
+            self._do(cu.cuMemcpyDtoHAsync(at, pointer, nbytes, self._stream), "a copy out")
+
+    def send(self, pointer: int, source: Pinned, first: int, nbytes: int) -> None:
+        at = source.address + first
+        with self._entered:
+            self._do(cu.cuMemcpyHtoDAsync(pointer, at, nbytes, self._stream), "a copy in")
+
+    def fetch(self, target: Pinned, pointer: int, nbytes: int) -> None:
+        at = target.address
+        with self._entered:
             self._do(cu.cuMemcpyDtoHAsync(at, pointer, nbytes, self._stream), "a copy out")
 
     def copy(self, target: int, source: int, nbytes: int) -> None:
@@ -257,19 +278,20 @@ class BindingsDriver:
         return Resources(registers, shared + dynamic_nbytes, local, groups)
 
     def bind(self, calls: Sequence[Call]) -> Bound:
-        pointers: list[int] = []
-        memory: list[object] = []
-        for call in calls:
-            raw = ctypes.create_string_buffer(call.arguments, max(1, len(call.arguments)))
-            start = ctypes.addressof(raw)
-            count = len(call.offsets)
-            table = (ctypes.c_void_p * max(1, count))(*(start + at for at in call.offsets))
-            pointers.append(ctypes.addressof(table))
-            memory += [raw, table]
-        return Bound(tuple(calls), tuple(pointers), tuple(memory))
+        return bind(calls, self._stream)
 
-    def _launch(self, call: Call, pointers: int) -> None:
+    def tensor_map(self, pointer: int, view: TensorView, blob: Blob) -> bytes:
+        made = encode_map(pointer, view, blob)
+        what = f"a tensor map {blob.name} of {view} in boxes of {blob.box}"
+        found: Any = self._do(made, what, True)[0]
+        return b"".join(int(word).to_bytes(8, "little") for word in found.opaque)
+
+    def _launch(self, call: Call, pointers: int, config: object) -> None:
         assert isinstance(call.function, Function)
+        if config is not None:
+            made = cu.cuLaunchKernelEx(config, call.function.handle, pointers, 0)
+            self._do(made, f"kernel {call.name}", True)
+            return
         x, y, z = call.grid
         shared, stream = call.dynamic_nbytes, self._stream
         made = cu.cuLaunchKernel(
@@ -280,8 +302,8 @@ class BindingsDriver:
     def launch(self, bound: Handle, is_checked: bool) -> None:
         assert isinstance(bound, Bound)
         with self._current():
-            for call, pointers in zip(bound.calls, bound.pointers, strict=True):
-                self._launch(call, pointers)
+            for call, pointers, config in bound.rows():
+                self._launch(call, pointers, config)
                 if is_checked:
                     self._do(cu.cuStreamSynchronize(self._stream), f"kernel {call.name}", True)
 
@@ -292,8 +314,8 @@ class BindingsDriver:
             made = (cu.cuEventCreate(_TIMED_EVENT) for _ in range(count))
             events = [self._do(answer, "an event")[0] for answer in made]
             self._do(cu.cuEventRecord(events[0], self._stream), "an event")
-            for n, (call, pointers) in enumerate(zip(bound.calls, bound.pointers, strict=True)):
-                self._launch(call, pointers)
+            for n, (call, pointers, config) in enumerate(bound.rows()):
+                self._launch(call, pointers, config)
                 self._do(cu.cuEventRecord(events[n + 1], self._stream), "an event")
             self._do(cu.cuStreamSynchronize(self._stream), "timed launches", True)
             pairs = pairwise(events)
@@ -311,22 +333,26 @@ class BindingsDriver:
             graph = self._do(cu.cuGraphCreate(0), "a graph")[0]
             last: list[object] = []
             for call, pointers in zip(bound.calls, bound.pointers, strict=True):
-                params = self._node(call, pointers)
-                made = cu.cuGraphAddKernelNode(graph, last, len(last), params)
-                last = [self._do(made, f"kernel {call.name} in a graph", True)[0]]
+                last = [self._add(graph, last, call, pointers)]
             made = cu.cuGraphInstantiate(graph, 0)
             executable: object = self._do(made, "an executable graph", True)[0]
             cu.cuGraphDestroy(graph)
+            self._do(cu.cuGraphUpload(executable, self._stream), "an executable graph")
         return executable
 
-    def _node(self, call: Call, pointers: int) -> object:
-        assert isinstance(call.function, Function)
-        node = cu.CUDA_KERNEL_NODE_PARAMS()
-        node.func = call.function.handle
-        node.gridDimX, node.gridDimY, node.gridDimZ = call.grid
-        node.blockDimX, node.blockDimY, node.blockDimZ = call.threads, 1, 1
-        node.sharedMemBytes = call.dynamic_nbytes
-        node.kernelParams = pointers
+    def _add(self, graph: object, last: list[object], call: Call, pointers: int) -> object:
+        """A kernel node after `last`. One that may overlap begins where all groups of the one
+        before have let it."""
+        what = f"kernel {call.name} in a graph"
+        early = call.attributes.overlap and bool(last)
+        ins = [] if early else last
+        made = cu.cuGraphAddKernelNode(graph, ins, len(ins), node_of(call, pointers))
+        node: object = self._do(made, what, True)[0]
+        if call.attributes.cluster != ONE:
+            kind, value = cluster_value(call.attributes.cluster)
+            self._do(cu.cuGraphKernelNodeSetAttribute(node, kind, value), what, True)
+        if early:
+            self._do(add_early_edge(graph, last, node), what, True)
         return node
 
     def replay(self, graph: Handle) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import struct
 import threading
 import weakref
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,16 +16,32 @@ from poot.backends.base import Buffer, BufferRef, Code, Launch
 from poot.backends.cuda.array import CudaView
 from poot.backends.cuda.provider import Call, Driver, Facts, Handle, Resources
 from poot.backends.launches import check_launch, padded
+from poot.backends.owned import (
+    launch_names,
+    need_code,
+    need_live,
+    need_open,
+    need_own,
+    need_words,
+    refuse_too_much,
+)
 from poot.codegen.emitters import emit
 from poot.codegen.kir.nodes import Kernel
 from poot.codegen.ptx.memory import dynamic_nbytes
-from poot.errors import BackendError, BindingLimit, DeviceLost, LaunchError, OutOfDeviceMemory
+from poot.errors import (
+    BackendError,
+    DeviceLost,
+    GridLimit,
+    LaunchError,
+    OutOfDeviceMemory,
+)
 from poot.ir.graph import TensorType
 from poot.limits import DeviceLimits
 
 # Copies up to this size go through page-locked memory, larger ones straight from the caller's.
 STAGED_NBYTES = 1 << 20
 _SLOT_NBYTES = 256
+_U8 = np.dtype(np.uint8)
 
 
 class CudaBuffer:
@@ -62,19 +80,21 @@ class Staging:
 
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
-        self._ring = driver.pinned(STAGED_NBYTES)
+        self.ring = driver.pinned(STAGED_NBYTES)
         self.out = driver.pinned(STAGED_NBYTES)
+        self._bytes = self.ring.array.data
         self._at = 0
 
-    def place(self, raw: np.ndarray) -> np.ndarray:
-        """The bytes in the ring. Going round waits for the copies that still read it."""
-        if self._at + raw.size > STAGED_NBYTES:
+    def place(self, raw: memoryview) -> int:
+        """Where the bytes are in the ring. Going round waits for the copies that still read it."""
+        nbytes = len(raw)
+        at = self._at
+        if at + nbytes > STAGED_NBYTES:
             self._driver.synchronize()
-            self._at = 0
-        slot = self._ring[self._at : self._at + raw.size]
-        slot[:] = raw
-        self._at += -(-raw.size // _SLOT_NBYTES) * _SLOT_NBYTES
-        return slot
+            at = 0
+        self._bytes[at : at + nbytes] = raw
+        self._at = at + -(-nbytes // _SLOT_NBYTES) * _SLOT_NBYTES
+        return at
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,17 +115,20 @@ class CudaExecutable:
         self._parts = parts
         self._bound = self._driver.bind(calls)
         self._graph: Handle = None
+        self._seen = -1  # of the device's frees, those after which the buffers were looked at
+        self._guard = device.guarded(parts.names)
 
     def _check(self) -> None:
-        for buffer in self._parts.buffers:
-            if buffer.is_freed:
-                names = ", ".join(self._parts.names[:3])
-                raise LaunchError(f"buffer {buffer.label} of launches of {names} has been freed")
+        if self._seen == self._device.frees:
+            return
+        self._device.need_open()
+        need_live(self._parts.buffers, launch_names(self._parts.names))
+        self._seen = self._device.frees
 
     def run(self) -> None:
         """Enqueues the list; the next copy out waits for it."""
         self._check()
-        with self._device.guarded(self._parts.names):
+        with self._guard:
             if self._graph is not None:
                 self._driver.replay(self._graph)
             else:
@@ -140,7 +163,7 @@ class Guard:
         self._device, self._names = device, names
 
     def __enter__(self) -> None:
-        self._device.need_alive()
+        self._device.need_open()
         if self._names:
             self._device.pending = self._names
 
@@ -167,10 +190,12 @@ class CudaDevice:
         self.is_checked = is_checked
         self.pending: tuple[str, ...] = ()
         self.lost = ""
+        self.frees = 0  # how often a buffer was freed by hand
         self._facts = facts
         self._lock = threading.RLock()
         self._buffers: weakref.WeakSet[CudaBuffer] = weakref.WeakSet()
         self._is_open = True
+        self._plain = Guard(self, ())
         with self.guarded():
             self._staging = Staging(driver)
 
@@ -188,30 +213,28 @@ class CudaDevice:
         return self.driver.stream
 
     def guarded(self, names: tuple[str, ...] = ()) -> Guard:
-        return Guard(self, names)
+        return Guard(self, names) if names else self._plain
 
-    def need_alive(self) -> None:
+    def together(self) -> AbstractContextManager[object]:
+        """A context for several calls in a row, cheaper than each by itself."""
+        return self.driver.held()
+
+    def need_open(self) -> None:
+        """Raises DeviceLost, or BackendError where this opening was closed."""
         if self.lost:
             raise DeviceLost(f"{self.limits.name} was lost before: {self.lost}")
-        if not self._is_open:
-            raise BackendError(f"{self.limits.name} was closed; open the device again")
+        need_open(self._is_open, self.limits)
 
     def _own(self, buffer: Buffer) -> CudaBuffer:
-        if not isinstance(buffer, CudaBuffer) or buffer.is_freed:
-            raise BackendError(f"needs a live buffer of {self.limits.name}: {buffer}")
-        return buffer
+        return need_own(buffer, CudaBuffer, self.limits)
 
     # Memory
 
     def allocate(self, nbytes: int, label: str) -> CudaBuffer:
         """Zero-filled. Raises OutOfDeviceMemory (asked, free) or BindingLimit."""
         limits = self.limits
-        if nbytes > limits.buffer_nbytes:
-            raise BindingLimit(
-                f"{label} asks {nbytes} bytes in one buffer: {limits.name} allows "
-                f"{limits.buffer_nbytes}"
-            )
         with self._lock, self.guarded():
+            refuse_too_much(nbytes, label, limits, lambda: f"{self.driver.memory()[0]} of it free")
             try:
                 pointer = self.driver.allocate(padded(nbytes))
             except OutOfDeviceMemory as e:
@@ -226,15 +249,23 @@ class CudaDevice:
 
     def free(self, buffer: Buffer) -> None:
         if isinstance(buffer, CudaBuffer):
+            self.frees += 1
             buffer.free()
 
     def copy_in(self, buffer: Buffer, offset: int, data: np.ndarray) -> None:
-        raw = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
-        own = self._range(buffer, offset, raw.size)
-        if raw.size:
-            with self._lock, self.guarded():
-                source = self._staging.place(raw) if raw.size <= STAGED_NBYTES else raw
-                self.driver.copy_in(own.pointer + offset, source)
+        raw = data
+        if data.dtype != _U8 or data.ndim != 1 or not data.flags.c_contiguous:
+            raw = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
+        nbytes = raw.size
+        own = self._range(buffer, offset, nbytes)
+        if not nbytes:
+            return
+        with self._lock, self.guarded():
+            if nbytes <= STAGED_NBYTES:
+                at = self._staging.place(raw.data)
+                self.driver.send(own.pointer + offset, self._staging.ring, at, nbytes)
+            else:
+                self.driver.copy_in(own.pointer + offset, raw)
 
     def copy_out(self, buffer: Buffer, offset: int, nbytes: int) -> np.ndarray:
         own = self._range(buffer, offset, nbytes)
@@ -242,11 +273,13 @@ class CudaDevice:
         if nbytes:
             with self._lock, self.guarded():
                 staged = nbytes <= STAGED_NBYTES
-                target = self._staging.out[:nbytes] if staged else out
-                self.driver.copy_out(target, own.pointer + offset)
+                if staged:
+                    self.driver.fetch(self._staging.out, own.pointer + offset, nbytes)
+                else:
+                    self.driver.copy_out(out, own.pointer + offset)
                 self.driver.synchronize()
                 if staged:
-                    out[:] = target
+                    out[:] = self._staging.out.array[:nbytes]
         return out
 
     def copy(
@@ -260,14 +293,8 @@ class CudaDevice:
                 self.driver.copy(end, start, nbytes)
 
     def _range(self, buffer: Buffer, offset: int, nbytes: int) -> CudaBuffer:
-        self.need_alive()
-        own = self._own(buffer)
-        if offset % 4 or nbytes % 4 or offset < 0 or offset + nbytes > padded(own.nbytes):
-            raise BackendError(
-                f"a copy needs whole words inside {own.label} of {own.nbytes} bytes: "
-                f"[{offset}, {offset + nbytes})"
-            )
-        return own
+        self.need_open()
+        return need_words(buffer, CudaBuffer, self.limits, offset, nbytes)
 
     def view(self, buffer: Buffer, offset: int, type: TensorType) -> CudaView:
         """The bytes as an array with DLPack and `__cuda_array_interface__`."""
@@ -294,10 +321,7 @@ class CudaDevice:
         with self._lock, self.guarded():
             try:
                 for code in codes:
-                    if code.target != "ptx":
-                        raise LaunchError(
-                            f"kernel {code.name} is for {code.target}: {self.limits.name} takes ptx"
-                        )
+                    need_code(code, "ptx", self.limits)
                     extra = dynamic_nbytes(code.kernel)
                     made.append(self.driver.load(code.binary, code.kernel.name, extra))
             except BackendError:
@@ -318,43 +342,65 @@ class CudaDevice:
     ) -> CudaExecutable:
         """Lays the list's arguments out. Raises LaunchError, GridLimit or BindingLimit, naming the
         kernel. A launch without groups is left out."""
-        self.need_alive()
+        self.need_open()
         assert isinstance(loaded, Loaded), "what this backend's load returned"
         own = {name: self._own(buffer) for name, buffer in buffers.items()}
         sizes = {name: buffer.nbytes for name, buffer in own.items()}
         calls: list[Call] = []
         for launch in launches:
             kernel = loaded.kernels[launch.kernel]
-            check_launch(launch, kernel, sizes, self.limits)
+            check_launch(launch, kernel, sizes, self.limits, self.driver.can)
+            if launch.attributes.is_resident:
+                self._check_resident(loaded, launch)
             if all(launch.grid):
-                calls.append(_call(loaded, launch, own))
+                calls.append(self._call(loaded, launch, own))
         used = {ref.space for launch in launches for ref in launch.buffers}
         names = tuple(dict.fromkeys(call.name for call in calls))
         parts = _Parts(loaded, tuple(own[name] for name in sorted(used)), names)
         return CudaExecutable(self, calls, parts)
 
+    def _check_resident(self, loaded: Loaded, launch: Launch) -> None:
+        """Raises GridLimit where not all groups of the launch are resident at once."""
+        kernel, function = loaded.kernels[launch.kernel], loaded.functions[launch.kernel]
+        with self._lock, self.guarded():
+            row = self.driver.resources(function, kernel.threads, dynamic_nbytes(kernel))
+        asked, most = math.prod(launch.grid), row.resident * self.limits.compute_units
+        if asked > most:
+            raise GridLimit(
+                f"kernel {kernel.name} asks {asked} groups that are resident all at once: "
+                f"{self.limits.name} holds {row.resident} on each of its "
+                f"{self.limits.compute_units} multiprocessors"
+            )
+
+    def _call(self, loaded: Loaded, launch: Launch, own: dict[str, CudaBuffer]) -> Call:
+        kernel = loaded.kernels[launch.kernel]
+        with self._lock, self.guarded():
+            maps = [
+                self.driver.tensor_map(_at(ref, own), view, blob)
+                for blob, (ref, view) in zip(kernel.blobs, launch.maps, strict=True)
+            ]
+        pointers = [_at(ref, own) for ref in launch.buffers]
+        arguments, offsets = pack_arguments(kernel, launch.imms, pointers, maps)
+        return Call(
+            kernel.name,
+            loaded.functions[launch.kernel],
+            launch.grid,
+            kernel.threads,
+            dynamic_nbytes(kernel),
+            arguments,
+            offsets,
+            launch.attributes,
+        )
+
     def close(self) -> None:
         """Frees this opening's buffers and gives the context back."""
         if not self._is_open:
             return
+        self.frees += 1
         for buffer in list(self._buffers):
             buffer.free()
         self._is_open = False
         self.driver.close()
-
-
-def _call(loaded: Loaded, launch: Launch, own: dict[str, CudaBuffer]) -> Call:
-    kernel = loaded.kernels[launch.kernel]
-    arguments, offsets = pack_arguments(kernel, launch.imms, [_at(r, own) for r in launch.buffers])
-    return Call(
-        kernel.name,
-        loaded.functions[launch.kernel],
-        launch.grid,
-        kernel.threads,
-        dynamic_nbytes(kernel),
-        arguments,
-        offsets,
-    )
 
 
 def _at(ref: BufferRef, own: dict[str, CudaBuffer]) -> int:
@@ -362,13 +408,14 @@ def _at(ref: BufferRef, own: dict[str, CudaBuffer]) -> int:
 
 
 def pack_arguments(
-    kernel: Kernel, imms: Sequence[int | float], pointers: Sequence[int]
+    kernel: Kernel,
+    imms: Sequence[int | float],
+    pointers: Sequence[int],
+    maps: Sequence[bytes] = (),
 ) -> tuple[bytes, tuple[int, ...]]:
-    """The parameters' bytes as the entry declares them, and where each starts. Raises LaunchError
-    on an immediate that its dtype can't hold, and on blobs.
+    """The parameters' bytes as the entry declares them, and where each starts; `maps` are the
+    blobs' bytes. Raises LaunchError on an immediate that its dtype can't hold.
     """
-    if kernel.blobs:
-        raise LaunchError(f"kernel {kernel.name} takes tensor maps, which launches don't carry yet")
     raw = struct.pack(f"<{len(pointers)}Q", *pointers)
     letters = {"i32": "i", "u32": "I", "f32": "f"}
     try:
@@ -377,4 +424,8 @@ def pack_arguments(
         raise LaunchError(f"kernel {kernel.name} immediates {tuple(imms)}: {e}") from e
     first = 8 * len(pointers)
     offsets = [8 * n for n in range(len(pointers))] + [first + 4 * n for n in range(len(imms))]
+    for blob, held in zip(kernel.blobs, maps, strict=True):
+        raw += b"\0" * (-len(raw) % blob.align)
+        offsets.append(len(raw))
+        raw += held
     return raw, tuple(offsets)

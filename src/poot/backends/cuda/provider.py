@@ -8,11 +8,14 @@ own stream, in order, and may be called from any thread, one at a time.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import NoReturn, Protocol
 
 import numpy as np
 
+from poot.codegen.attributes import PLAIN, Attributes, TensorView
+from poot.codegen.kir.nodes import Blob
 from poot.errors import BackendError, DeviceLost, LaunchError, OutOfDeviceMemory
 from poot.limits import DeviceLimits
 
@@ -37,6 +40,10 @@ USABLE = (
     "what is still usable: host arrays, traced and compiled programs, other devices. Every session "
     "and array of this context is gone; open the device again and bind again"
 )
+NOT_AGAIN = (
+    "the driver gives this process no context after the one that was lost: end the process and "
+    "start it again"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +67,7 @@ class Call:
     dynamic_nbytes: int
     arguments: bytes
     offsets: tuple[int, ...]
+    attributes: Attributes = PLAIN
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,11 +82,24 @@ class Resources:
     resident: int
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Pinned:
+    """Page-locked host bytes with their address, freed with the array."""
+
+    array: np.ndarray
+    address: int
+
+
 class Driver(Protocol):
     """One context of one device with one stream. Raises BackendErrors."""
 
     @property
     def has_graphs(self) -> bool: ...
+    @property
+    def can(self) -> frozenset[str]:
+        """What launches may ask for, as `backends.launches.check_launch` names it."""
+        ...
+
     @property
     def stream(self) -> int:
         """The stream's handle."""
@@ -90,8 +111,10 @@ class Driver(Protocol):
 
     def allocate(self, nbytes: int) -> int: ...
     def free(self, pointer: int) -> None: ...
-    def pinned(self, nbytes: int) -> np.ndarray:
-        """Page-locked host bytes, freed with the array."""
+    def pinned(self, nbytes: int) -> Pinned: ...
+    def held(self) -> AbstractContextManager[object]:
+        """The driver's context current in this thread, for several calls: each of them alone makes
+        it so too."""
         ...
 
     def zero(self, pointer: int, nbytes: int) -> None: ...
@@ -102,6 +125,14 @@ class Driver(Protocol):
         ...
 
     def copy_out(self, target: np.ndarray, pointer: int) -> None: ...
+    def send(self, pointer: int, source: Pinned, first: int, nbytes: int) -> None:
+        """Enqueues a copy of the pinned bytes from `first` on; they are read later."""
+        ...
+
+    def fetch(self, target: Pinned, pointer: int, nbytes: int) -> None:
+        """Enqueues a copy to the first pinned bytes."""
+        ...
+
     def copy(self, target: int, source: int, nbytes: int) -> None: ...
     def synchronize(self) -> None: ...
     def follow(self, stream: int) -> None:
@@ -114,6 +145,11 @@ class Driver(Protocol):
 
     def unload(self, function: Handle) -> None: ...
     def resources(self, function: Handle, threads: int, dynamic_nbytes: int) -> Resources: ...
+    def tensor_map(self, pointer: int, view: TensorView, blob: Blob) -> bytes:
+        """The bytes of a tensor map of the kernel's blob over the tensor at that address. Raises
+        LaunchError."""
+        ...
+
     def bind(self, calls: Sequence[Call]) -> Handle:
         """A launch list with its arguments laid out, to launch any number of times."""
         ...

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
+import itertools
 import threading
 from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, cast
@@ -15,14 +17,24 @@ from poot.backends.cuda.loader import NO_PYCUDA, drv
 from poot.backends.cuda.provider import (
     ATTRIBUTES,
     LOST,
+    NOT_AGAIN,
     Call,
     Facts,
     Handle,
+    Pinned,
     Resources,
     facts_of,
     refuse,
 )
-from poot.errors import BackendError, BackendUnavailable, CaptureUnavailable, LaunchError
+from poot.codegen.attributes import TensorView
+from poot.codegen.kir.nodes import Blob
+from poot.errors import (
+    BackendError,
+    BackendUnavailable,
+    CaptureUnavailable,
+    DeviceLost,
+    LaunchError,
+)
 
 # What the driver says for the results that poot tells apart (cuGetErrorString).
 _WORDS = {
@@ -54,11 +66,11 @@ def _code(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """A kernel with the module that holds it."""
+    """A kernel by its number in the driver, which holds its module: pycuda unloads a module where
+    its last reference goes, and in a thread without the context it only warns."""
 
     name: str
-    module: object
-    handle: object
+    number: int
 
 
 class PycudaDriver:
@@ -69,13 +81,17 @@ class PycudaDriver:
     def __init__(self, index: int, stream: object | None) -> None:
         self._lock = threading.RLock()
         self._is_lost = False
-        self._is_open = True
+        self._is_open = False  # until there is a context and a stream to close
+        self._depth = 0
         self._allocations: dict[int, object] = {}
+        self._kernels: dict[int, tuple[object, object]] = {}  # module and function, by number
+        self._loads = itertools.count()
+        self._host: list[object] = []
         self._context: Any = None
         self._stream: Any = stream
         if stream is None:
             device: Any = drv.Device(index)
-            self._context = device.retain_primary_context()
+            self._context = _retain(device, f"the primary context of device {index}")
             with self._using(f"device {index}"):
                 self._stream = drv.Stream(_NON_BLOCKING)
         elif not isinstance(stream, drv.Stream):
@@ -83,18 +99,23 @@ class PycudaDriver:
                 "pycuda adopts its own streams alone: for another library's, pip install "
                 "'poot[cuda]' for cuda-bindings"
             )
+        self._is_open = True
 
     @contextmanager
     def _using(self, what: str, is_launch: bool = False) -> Generator[None]:
-        """The context on top of this thread's stack; pycuda's errors as poot's."""
+        """The context on top of this thread's stack, once for calls inside calls; pycuda's errors
+        as poot's."""
         with self._lock:
             try:
-                if self._context is not None:
-                    self._context.push()
+                context = None if self._depth else self._context
+                if context is not None:
+                    context.push()
+                self._depth += 1
                 try:
                     yield
                 finally:
-                    if self._context is not None:
+                    self._depth -= 1
+                    if context is not None:
                         drv.Context.pop()
             except drv.Error as e:
                 code = _code(str(e))
@@ -104,6 +125,11 @@ class PycudaDriver:
     @property
     def has_graphs(self) -> bool:
         return False
+
+    @property
+    def can(self) -> frozenset[str]:
+        """Nothing: pycuda launches without attributes. Launches that may overlap run in order."""
+        return frozenset()
 
     @property
     def stream(self) -> int:
@@ -132,10 +158,16 @@ class PycudaDriver:
             with self._using("freeing memory"):
                 allocation.free()
 
-    def pinned(self, nbytes: int) -> np.ndarray:
+    def held(self) -> AbstractContextManager[object]:
+        return self._using("a step")
+
+    def pinned(self, nbytes: int) -> Pinned:
         with self._using(f"{nbytes} bytes of host memory"):
             made: np.ndarray = drv.pagelocked_empty(nbytes, np.uint8)
-            return made
+        self._host.append(made)
+        address = made.ctypes.data
+        view = (ctypes.c_uint8 * nbytes).from_address(address)
+        return Pinned(np.ctypeslib.as_array(view), address)
 
     def zero(self, pointer: int, nbytes: int) -> None:
         with self._using("zeroing memory"):
@@ -148,6 +180,12 @@ class PycudaDriver:
     def copy_out(self, target: np.ndarray, pointer: int) -> None:
         with self._using("a copy out"):
             drv.memcpy_dtoh_async(target, pointer, self._stream)
+
+    def send(self, pointer: int, source: Pinned, first: int, nbytes: int) -> None:
+        self.copy_in(pointer, source.array[first : first + nbytes])
+
+    def fetch(self, target: Pinned, pointer: int, nbytes: int) -> None:
+        self.copy_out(target.array[:nbytes], pointer)
 
     def copy(self, target: int, source: int, nbytes: int) -> None:
         with self._using("a copy"):
@@ -182,27 +220,35 @@ class PycudaDriver:
             if dynamic_nbytes:
                 most = drv.function_attribute.MAX_DYNAMIC_SHARED_SIZE_BYTES
                 handle.set_attribute(most, dynamic_nbytes)
-        return Function(name, module, handle)
+        number = next(self._loads)
+        self._kernels[number] = module, handle
+        return Function(name, number)
 
     def unload(self, function: Handle) -> None:
-        """pycuda unloads a module with its last reference."""
+        assert isinstance(function, Function)
+        if self._is_open and not self._is_lost:
+            with self._using(f"kernel {function.name}"):
+                self._kernels.pop(function.number, None)
 
     def resources(self, function: Handle, threads: int, dynamic_nbytes: int) -> Resources:
         """As the driver says; the groups resident are 0: pycuda doesn't tell."""
         assert isinstance(function, Function)
-        handle: Any = function.handle
+        handle: Any = self._kernels[function.number][1]
         kinds: Any = drv.function_attribute
         which = (kinds.NUM_REGS, kinds.SHARED_SIZE_BYTES, kinds.LOCAL_SIZE_BYTES)
         with self._using(f"kernel {function.name}"):
             registers, shared, local = (int(handle.get_attribute(w)) for w in which)
         return Resources(registers, shared + dynamic_nbytes, local, 0)
 
+    def tensor_map(self, pointer: int, view: TensorView, blob: Blob) -> bytes:
+        raise LaunchError(f"{blob.name}: pycuda makes no tensor maps: pip install 'poot[cuda]'")
+
     def bind(self, calls: Sequence[Call]) -> tuple[Call, ...]:
         return tuple(calls)
 
     def _launch(self, call: Call) -> None:
         assert isinstance(call.function, Function)
-        handle: Any = call.function.handle
+        handle: Any = self._kernels[call.function.number][1]
         block = (call.threads, 1, 1)
         handle._launch_kernel(call.grid, block, call.arguments, call.dynamic_nbytes, self._stream)
 
@@ -235,19 +281,38 @@ class PycudaDriver:
         raise CaptureUnavailable(NO_GRAPHS)
 
     def close(self) -> None:
-        """Frees, and lets the primary context go with its last reference; a lost one at once, so
-        that the device can be opened again.
+        """Frees in the context what pycuda would free anywhere, and lets the primary context go
+        with its last reference; a lost one at once, so that the device can be opened again.
         """
         if not self._is_open:
             return
-        if not self._is_lost:
-            self.synchronize()
-            for pointer in list(self._allocations):
-                self.free(pointer)
-        elif self._context is not None:
+        was_lost = self._is_lost
+        with suppress(BackendError) if was_lost else nullcontext(), self._using("closing"):
+            if not was_lost:
+                self._stream.synchronize()
+            self._kernels.clear()
             self._allocations.clear()
-            self._context.detach()
+            self._host.clear()
+            self._stream = None
         self._is_open = False
+        if was_lost and self._context is not None:
+            self._context.detach()
+
+    def __del__(self) -> None:
+        with suppress(BackendError):
+            self.close()
+
+
+def _retain(device: object, what: str) -> object:
+    """The primary context. Raises DeviceLost where an earlier loss leaves the process without."""
+    try:
+        made: object = drv.Device.retain_primary_context(device)
+        return made
+    except drv.Error as e:
+        code = _code(str(e))
+        if code in LOST:
+            raise DeviceLost(f"{what}: {e}; {NOT_AGAIN}") from e
+        refuse(code, str(e), what)
 
 
 def _calls(bound: Handle) -> tuple[Call, ...]:

@@ -256,6 +256,7 @@ _WARPGROUPS = "no AMD matrix unit reads workgroup memory by itself"
 
 HIP: dict[str, Row] = {
     "set": _set,
+    "agree": _set,
     "undef": _undef,
     "add": _each("{0} + {1}"),
     "sub": _each("{0} - {1}"),

@@ -153,6 +153,7 @@ class KernelBuilder:
         self.name = name
         self.threads = threads
         self.subgroup = subgroup
+        self.residents: int | None = None
         self._params: dict[str, Param] = {}
         self._imms: dict[str, Imm] = {}
         self._blobs: dict[str, Blob] = {}
@@ -450,6 +451,7 @@ class KernelBuilder:
             self.threads,
             self.subgroup,
             tuple(self._blocks[0]),
+            self.residents,
         )
 
 

@@ -236,7 +236,8 @@ class Shared:
 class Kernel:
     """One launch's code. `threads` lanes a workgroup on one axis; `subgroup` the width it is
     written for, or None where it uses no subgroup op (then any width is right). Group ids are read
-    by `group_id`.
+    by `group_id`. `residents` groups are to fit a compute unit at once, which bounds the registers
+    of a lane; None asks nothing.
     """
 
     name: str
@@ -247,6 +248,7 @@ class Kernel:
     threads: int
     subgroup: int | None
     body: tuple[Stmt, ...]
+    residents: int | None = None
 
     @property
     def shared_nbytes(self) -> int:

@@ -195,6 +195,13 @@ _row(
 _row("subgroup_broadcast", 1, 1, "a of lane `lane`.", attrs="lane", effect="sync")
 _row("vote_any", 1, 1, "bool: a is true in some lane of the subgroup.", effect="sync")
 _row("vote_all", 1, 1, "bool: a is true in every lane of the subgroup.", effect="sync")
+_row(
+    "agree",
+    1,
+    1,
+    "a, a scalar of which the generator says that every lane of the workgroup holds the same: "
+    "what depends on it is uniform.",
+)
 _row("ballot", 1, 1, "u32: bit i is a of lane i; subgroups of at most 32 lanes.", effect="sync")
 
 # Target-only: asynchronous copies, barriers with phases, matrix units. Strides and indices count

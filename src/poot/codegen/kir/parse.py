@@ -309,6 +309,7 @@ class _Parser:
         name = self.word("the kernel's name")
         threads = self.named_int("threads")
         width = self.named_int("subgroup") if self.at.here.text == "subgroup" else None
+        held = self.named_int("residents") if self.at.here.text == "residents" else None
         self.open()
         params: list[Param] = []
         imms: list[Imm] = []
@@ -333,7 +334,7 @@ class _Parser:
         if self.at.here.kind != "end":
             self.at.fail("the end of the text")
         declared = (tuple(params), tuple(imms), tuple(blobs), tuple(shared))
-        return Kernel(name, *declared, threads, width, body)
+        return Kernel(name, *declared, threads, width, body, held)
 
 
 def parse(text: str) -> Kernel:

@@ -290,6 +290,12 @@ def _ballot(ins: Ins, decls: Decls) -> str:
     return "a subgroup of at most 32 lanes" if wide else _fixed(Ty("u32"), args=(BOOL,))(ins, decls)
 
 
+def _agree(ins: Ins, decls: Decls) -> str:
+    a, d = ins.args[0].type, ins.dsts[0].type
+    is_scalar = isinstance(a, Ty) and a.lanes == 1
+    return "" if is_scalar and a == d else "a scalar, and a result of its type"
+
+
 NUMBERS = (*FLOATS, *INTS)
 RULES: dict[str, Rule] = {
     "set": _set,
@@ -324,4 +330,5 @@ RULES: dict[str, Rule] = {
     "subgroup_reduce": _width,
     **dict.fromkeys(("vote_any", "vote_all"), _fixed(BOOL, args=(BOOL,))),
     "ballot": _ballot,
+    "agree": _agree,
 }

@@ -159,7 +159,8 @@ def _blob(blob: Blob) -> str:
 def show(kernel: Kernel) -> str:
     """The kernel's whole text, the same bytes on every run."""
     width = "" if kernel.subgroup is None else f" subgroup={kernel.subgroup}"
-    lines = [f"kernel {kernel.name} threads={kernel.threads}{width} {{"]
+    held = "" if kernel.residents is None else f" residents={kernel.residents}"
+    lines = [f"kernel {kernel.name} threads={kernel.threads}{width}{held} {{"]
     lines += [
         f"  param {p.name}: {p.dtype}[{p.elems}] {p.access} align={p.align}" for p in kernel.params
     ]

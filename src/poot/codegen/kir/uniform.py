@@ -389,6 +389,10 @@ def _varying(u: Uniformity, ins: Ins, args: list[Spread]) -> Spread:
     return VARYING
 
 
+def _same(u: Uniformity, ins: Ins, args: list[Spread]) -> Spread:
+    return UNIFORM
+
+
 def _same_in_subgroup(u: Uniformity, ins: Ins, args: list[Spread]) -> Spread:
     whole = ins.op != "subgroup_reduce" or ins.attr("width") == u.kernel.subgroup
     is_same = _is_inside_subgroup(u) and whole and all(a.is_uniform for a in args[1:])
@@ -420,6 +424,7 @@ _RULES: dict[str, Rule] = {
     "load": _load,
     "atomic": _varying,
     "elect": _varying,
+    "agree": _same,
     **dict.fromkeys(
         ("shuffle", "subgroup_broadcast", "subgroup_reduce", "vote_any", "vote_all", "ballot"),
         _same_in_subgroup,

@@ -88,6 +88,8 @@ class _Checker:
                 self.fail("a 32-bit dtype", f"imm {i.name}: {i.dtype}")
         if k.threads < 1:
             self.fail("one lane at least", f"threads={k.threads}")
+        if k.residents is not None and k.residents < 1:
+            self.fail("one resident group at least", f"residents={k.residents}")
         width = k.subgroup
         if width is not None and (not _is_power(width) or k.threads % width):
             self.fail(f"a power of two that divides {k.threads} lanes", f"subgroup={width}")

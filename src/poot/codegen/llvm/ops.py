@@ -437,6 +437,7 @@ LLVM: dict[str, Row] = {
     "vote_any": _of_subgroup(subgroup.vote(True)),
     "vote_all": _of_subgroup(subgroup.vote(False)),
     "ballot": _of_subgroup(subgroup.ballot),
+    "agree": _of_subgroup(subgroup.agree),
     "cp_async": refuses(_ASYNC),
     "async_commit": refuses(_ASYNC),
     "wait": refuses(_ASYNC),

@@ -152,3 +152,13 @@ def ballot(b: Body, ins: Ins, subgroup: int) -> None:
         b.put(ins.dsts[0], [make(bits)], False)
     else:
         b.put(ins.dsts[0], [_each_subgroup(b, width, bits, make, "i32")], True)
+
+
+def agree(b: Body, ins: Ins, subgroup: int) -> None:
+    """The first lane's value, for all."""
+    if not b.is_wide(ins.args[0]):
+        b.put(ins.dsts[0], b.scalars(ins.args[0]), False)
+        return
+    type = HELD_IN[register_type(ins.args[0]).dtype]
+    value = b.one(ins.args[0], True)
+    b.put(ins.dsts[0], [b.ins(f"extractelement {b.wide(type)} {value}, i64 0")], False)

@@ -75,6 +75,7 @@ class _Writer:
         k, b = self.kernel, self.body
         self._statements(b, k.body)
         shared = shared_declaration(k)
+        held = k.residents or (1 if has_budgets(k) else 0)
         head = [
             f".version {VERSION}",
             f".target {self.limits.arch}",
@@ -85,7 +86,7 @@ class _Writer:
             ",\n".join(f"    {p}" for p in self._parameters()),
             ")",
             f".maxntid {k.threads}, 1, 1",
-            *([".minnctapersm 1"] if has_budgets(k) else []),
+            *([f".minnctapersm {held}"] if held else []),
             "{",
         ]
         lines = [*head, *declarations(b.names), *b.prologue, *b.lines, "    ret;", "}"]

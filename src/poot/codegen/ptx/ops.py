@@ -188,6 +188,7 @@ PTX: dict[str, Row] = {
     "subgroup_broadcast": broadcast,
     "vote_any": vote("any"),
     "vote_all": vote("all"),
+    "agree": _set,
     "ballot": ballot,
     "cp_async": cp_async,
     "async_commit": async_commit,

@@ -311,6 +311,7 @@ _ORDER = "launches are ordered by barriers between them"
 
 SPIRV: dict[str, Row] = {
     "set": _set,
+    "agree": _set,
     "undef": _undef,
     "add": _binary("OpFAdd", "OpIAdd", "OpIAdd"),
     "sub": _binary("OpFSub", "OpISub", "OpISub"),

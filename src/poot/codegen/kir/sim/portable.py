@@ -282,6 +282,23 @@ def _make_group_barrier(ins: Ins, dsts: Slots, args: Slots) -> Step:
     return run
 
 
+def _make_agree(ins: Ins, dsts: Slots, args: Slots) -> Step:
+    """Every lane of a workgroup that runs here holds the same, or the generator was wrong."""
+
+    def run(wave: Wave) -> None:
+        value = wave.regs[args[0]]
+        rows = wave.spread(value).reshape(len(wave.place.groups), -1)
+        active = np.ones(rows.shape, np.bool_)
+        if wave.mask is not None:
+            active = wave.mask.reshape(rows.shape)
+        first = np.take_along_axis(rows, active.argmax(axis=1)[:, None], axis=1)
+        same = (rows == first) | ((rows != rows) & (first != first))
+        wave.refuse(~same.reshape(-1), "undefined", "lanes of a workgroup disagree", ins)
+        wave.regs[dsts[0]] = value
+
+    return run
+
+
 _PURE = (
     "add sub mul mulhi fma neg abs min max nanmin nanmax floor rint sqrt rsqrt rcp exp2 log2 isnan "
     "and or xor not eq ne lt le gt ge select bitcast vec extract"
@@ -297,6 +314,7 @@ PORTABLE: dict[str, Maker] = {
     "store": _make_store,
     "atomic": _make_atomic,
     "fence": _make_fence,
+    "agree": _make_agree,
     **dict.fromkeys(_SUBGROUP, _make_subgroup),
 }
 VECTOR = Machine("vector", {**PORTABLE, "barrier": _make_group_barrier}, {}, spins=False)

@@ -1,0 +1,242 @@
+"""Each subgroup's ring of tiles in workgroup memory, filled by asynchronous copies ahead of use.
+
+A stage holds a tile of keys and a tile of values. The subgroup takes every `step`-th tile of its
+group's share; its copies run `stages - 1` tiles ahead, from one unit on into the next. Nobody else
+touches the ring, so no barrier of the group stands in the loop.
+"""
+
+from __future__ import annotations
+
+from poot.codegen.gen.attention.grouped.shape import WARP
+from poot.codegen.gen.attention.grouped.shares import Segment, Shares
+from poot.codegen.gen.attention.grouped.team import Team, quotient, remainder
+from poot.codegen.kir.build import TOKEN, Val
+
+RING = "ring"
+# Rows after which the order of a row's chunks repeats (frags.SWIZZLES, "row").
+_TURN = 8
+
+
+class Ring:
+    """The copies of one subgroup. `is_turned` stores chunk c of row r at c ^ (r & 7), as loads of
+    matrix fragments want it."""
+
+    def __init__(self, team: Team, shares: Shares, *, is_turned: bool) -> None:
+        self.team, self.form, self.k, self.shares = team, team.form, team.k, shares
+        self.is_turned = is_turned
+        form = team.form
+        self.k.shared(RING, form.dtype, form.warps * form.ring_elems, 1024)
+        self.base = team.warp * form.ring_elems
+        per_row = min(form.chunks, WARP)
+        self.own_row = quotient(self.k, team.lane, per_row)
+        self.own_chunk = remainder(self.k, team.lane, per_row)
+        self.keys, self.values = team.name_of("k"), team.name_of("v")
+        self.pool = form.parts.at["k"].type.shape[0] if form.is_paged else 0
+        self.token = self.k.op("async_commit", type=TOKEN)
+
+    # Where copies go
+
+    def _place(self, n: int) -> tuple[int, Val]:
+        """Copy n of a lane: (row beyond the lane's own, chunk)."""
+        per_row = self.form.chunks // WARP
+        if per_row > 1:
+            return n // per_row, self.own_chunk + WARP * (n % per_row)
+        return n * (WARP // self.form.chunks), self.own_chunk
+
+    def _turned(self, row: Val, chunk: Val) -> Val:
+        return chunk ^ (row & (_TURN - 1)) if self.is_turned else chunk
+
+    def _offset(self, n: int) -> tuple[Val, int]:
+        """Where copy n goes in a tile: a lane's part, and a number."""
+        form = self.form
+        beyond, chunk = self._place(n)
+        if self.is_turned:
+            chunk = (chunk ^ (self.own_row & (_TURN - 1))) ^ (beyond & (_TURN - 1))
+        lane_part = self.own_row * form.width + chunk * form.chunk
+        return lane_part, beyond * form.width
+
+    # Where they come from
+
+    def start(self, segment: Segment) -> None:
+        """The cursor of the copies at the first segment's first tile."""
+        team = self.team
+        self.cursor = segment.copied(team)
+        self.tile, self.is_done = team.count(0), team.flag(False)
+        self.origin = team.count(0)
+        if self.form.is_paged:
+            self.slots, self.later, self.turn = team.count(0), team.count(0), team.count(0)
+        self._unit()
+        self._settle()
+
+    def _unit(self) -> None:
+        """The lane's part of the unit's first row, and the subgroup's first tile."""
+        k, parts, form = self.k, self.form.parts, self.form
+        lane_part = self.own_chunk * form.chunk
+        head = quotient(k, self.cursor.head, form.cuts)
+        if form.is_paged:
+            k.set(self.origin, head * form.width + lane_part)
+        else:
+            row = (self.cursor.row * parts.kv_heads + head) * parts.keys + self.own_row
+            k.set(self.origin, row * form.width + lane_part)
+        k.set(self.tile, self.cursor.first + self.team.warp)
+
+    def _settle(self) -> None:
+        """On to the next unit that has a tile for this subgroup."""
+        k = self.k
+        if not self.shares.may_go_on:
+            k.set(self.is_done, self.tile >= self.cursor.end)
+        else:
+            with k.block_() as head:
+                is_past = (self.tile >= self.cursor.end) & ~self.is_done
+            with k.while_(head, is_past):
+                found = self.shares.next(self.cursor)
+                with k.if_(found):
+                    self._unit()
+                with k.else_():
+                    k.set(self.is_done, True)
+        if self.form.is_paged:
+            with k.if_(~self.is_done):
+                self._read_slots()
+
+    # The map of a paged cache: two tiles' slots a read, a lane each, and the next two on their way
+
+    def _slot_of(self, first_tile: Val) -> Val:
+        team, form = self.team, self.form
+        half = quotient(self.k, team.lane, form.tile)
+        place = remainder(self.k, team.lane, form.tile)
+        at = (first_tile + half * self.shares.step) * form.tile + place
+        key = self.k.op("max", self.k.op("min", at, self.cursor.length - 1), 0)
+        parts, ix = form.parts, team.job.indexer
+        row = ix.atom(self.k.copy(self.cursor.row), parts.batch)
+        found = team.job.pull.value(parts.at["read"], (row, ix.atom(self.k.copy(key), parts.keys)))
+        return team.clamped(found, 0, self.pool - 1)
+
+    @property
+    def _tiles_a_read(self) -> int:
+        return WARP // self.form.tile
+
+    def _read_slots(self) -> None:
+        ahead = self.tile + self.shares.step * self._tiles_a_read
+        self.k.set(self.slots, self._slot_of(self.tile))
+        self.k.set(self.later, self._slot_of(ahead))
+        self.k.set(self.turn, 0)
+
+    def _next_slots(self) -> None:
+        k = self.k
+        k.set(self.turn, self.turn + 1)
+        with k.if_(self.turn.eq(self._tiles_a_read)):
+            k.set(self.slots, self.later)
+            ahead = self.tile + self.shares.step * self._tiles_a_read
+            k.set(self.later, self._slot_of(ahead))
+            k.set(self.turn, 0)
+
+    # Issue, wait, clean
+
+    def stage(self, number: Val) -> Val:
+        """Where a stage of the ring starts."""
+        return self.base + number * self.form.stage_elems
+
+    def issue(self, stage: Val) -> None:
+        """Starts the copies of the next tile into a stage, and closes their group: one group a
+        call, so that `wait` counts tiles."""
+        k = self.k
+        with k.if_(~self.is_done):
+            self._copy(self.stage(stage))
+            self._advance()
+        k.op("async_commit", type=TOKEN)
+
+    def _copy(self, target: Val) -> None:
+        k, form = self.k, self.form
+        first = self.tile * form.tile
+        left = self.cursor.length - first
+        if form.is_paged:
+            self._copy_slots(target)
+            return
+        source = self.origin + first * form.width
+        if form.is_even:
+            self._copy_whole(target, source)
+            return
+        with k.if_(left >= form.tile):
+            self._copy_whole(target, source)
+        with k.else_():
+            self._copy_rest(target, source, left)
+
+    def _one(self, target: Val, source: Val) -> None:
+        """A chunk of a row of keys and of values."""
+        for name, beyond in ((self.keys, 0), (self.values, self.form.tile_elems)):
+            self._cp(name, target + beyond, source)
+
+    def _cp(self, name: str, target: Val, source: Val) -> None:
+        self.k.do("cp_async", target, source, dst=RING, mem=name, nbytes=16, bypass=True)
+
+    def _copy_whole(self, target: Val, source: Val) -> None:
+        form = self.form
+        for name, beyond in ((self.keys, 0), (self.values, form.tile_elems)):
+            for n in range(form.copies):
+                lane_part, far = self._offset(n)
+                ahead, _ = self._place(n)
+                inside = (n % max(form.chunks // WARP, 1)) * WARP * form.chunk
+                to = (target + lane_part) + (far + beyond)
+                self._cp(name, to, source + (ahead * form.width + inside))
+
+    def _copy_rest(self, target: Val, source: Val, left: Val) -> None:
+        """The last tile of a unit: rows past the end repeat the last one there is."""
+        k, form = self.k, self.form
+        last = k.op("max", left - 1, 0)
+        per_row = max(form.chunks // WARP, 1)
+        with k.for_(0, form.copies, unroll=1) as n:
+            row = self.own_row + quotient(k, n, per_row) * max(WARP // form.chunks, 1)
+            inside = remainder(k, n, per_row) * WARP
+            chunk = self._turned(row, self.own_chunk + inside)
+            to = target + row * form.width + chunk * form.chunk
+            there = k.op("min", row, last) - self.own_row
+            self._one(to, source + there * form.width + inside * form.chunk)
+
+    def _copy_slots(self, target: Val) -> None:
+        form, k = self.form, self.k
+        first = self.turn * form.tile
+        line = form.parts.kv_heads * form.width
+        origin = k.copy(self.origin)
+        for n in range(form.copies):
+            lane_part, far = self._offset(n)
+            ahead, _ = self._place(n)
+            inside = (n % max(form.chunks // WARP, 1)) * WARP * form.chunk
+            slot = k.op("shuffle", self.slots, first + (self.own_row + ahead))
+            source = origin + slot * line + inside
+            self._one((target + lane_part) + far, source)
+
+    def _advance(self) -> None:
+        k = self.k
+        k.set(self.tile, self.tile + self.shares.step)
+        if not self.shares.may_go_on and not self.form.is_paged:
+            k.set(self.is_done, self.tile >= self.cursor.end)
+            return
+        if self.form.is_paged:
+            with k.if_(self.tile < self.cursor.end):
+                self._next_slots()
+        with k.if_(self.tile >= self.cursor.end):
+            self._settle()
+
+    def wait(self) -> None:
+        """The oldest tile in flight has landed, for every lane of the subgroup."""
+        self.k.do("wait", self.token, pending=self.form.stages - 2)
+        self.k.barrier("subgroup")
+
+    def drain(self) -> None:
+        """Nothing is in flight."""
+        self.k.do("wait", self.token, pending=0)
+
+    def clean(self, values: Val, left: Val) -> None:
+        """Zeros in the value rows past the unit's end: what lies there must not matter."""
+        k, form = self.k, self.form
+        if form.is_even:
+            return
+        with k.if_(left < form.tile):
+            zeros = k.vec(*(k.lit(0.0) for _ in range(2)))
+            if form.dtype != "f32":
+                zeros = k.cast(zeros, form.dtype)
+            with k.for_(k.op("max", left, 0), form.tile, unroll=1) as row:
+                line = k.copy(values + row * form.width)
+                for first in range(0, form.width // 2, WARP):
+                    k.store(RING, line + (self.team.lane + first) * 2, zeros)
+            k.barrier("subgroup")

@@ -1,0 +1,149 @@
+"""The numbers of a grouped decode: its tiles, its rings, its workgroup memory, its merge."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from poot.codegen.gen.attention.parts import Parts, attention_eqn, parts_of
+from poot.ir.dtypes import DTYPES
+from poot.planner.request import Request
+
+WARP = 32
+# Bytes of keys and values that take as long as starting and ending a unit (measured on an H200).
+START_NBYTES = 48 << 10
+COPY_NBYTES = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """A unit is the keys of one batch row and key head, for a set of its query heads: all, or one
+    of `cuts` sets. A tile is `tile` keys of a unit. `groups`
+    workgroups of `warps` subgroups share the units. `spread` groups share each unit where all rows
+    are equally long, and 0 says that shares of equal cost are cut from all of them.
+
+    `lengths` is "fixed" (no length operand), "one" (one batch row, spread over the groups) or
+    "many".
+    """
+
+    parts: Parts
+    warps: int
+    stages: int
+    tile: int
+    groups: int
+    spread: int
+    residents: int
+    cuts: int
+    is_matrix: bool
+    is_paged: bool
+    lengths: str
+
+    @staticmethod
+    def of(request: Request) -> Form:
+        """The form that a request's schedule names."""
+        parts, get = parts_of(attention_eqn(request.body)), request.schedule.get
+        lengths = "fixed" if "len" not in parts.at else "many"
+        if lengths == "many" and parts.batch == 1 and get("spread"):
+            lengths = "one"
+        return Form(
+            parts, get("warps"), get("stages"), get("tile"), get("groups"), get("spread"),
+            get("residents"), get("cuts"), bool(get("matrix")), "read" in parts.at, lengths,
+        )  # fmt: skip
+
+    @property
+    def dtype(self) -> str:
+        return self.parts.at["k"].type.dtype
+
+    @property
+    def width(self) -> int:
+        return self.parts.width
+
+    @property
+    def repeat(self) -> int:
+        """Query heads of a unit."""
+        return self.parts.repeat // self.cuts
+
+    @property
+    def sets(self) -> int:
+        """Units of a batch row."""
+        return self.parts.kv_heads * self.cuts
+
+    @property
+    def most(self) -> int:
+        """The most keys that a row sees: causal bounds the one query row there is."""
+        causal = self.parts.causal
+        return self.parts.keys if causal is None else max(0, min(self.parts.keys, causal + 1))
+
+    @property
+    def is_even(self) -> bool:
+        """Whether no tile ever passes the end of a unit."""
+        return self.lengths == "fixed" and self.most > 0 and self.most % self.tile == 0
+
+    @property
+    def chunk(self) -> int:
+        """Elements that one copy of a lane moves."""
+        return COPY_NBYTES // DTYPES[self.dtype].nbytes
+
+    @property
+    def chunks(self) -> int:
+        """Copies in a row of keys."""
+        return self.width // self.chunk
+
+    @property
+    def copies(self) -> int:
+        """Copies of a lane in a tile of keys, or of values."""
+        return self.tile * self.chunks // WARP
+
+    @property
+    def tile_elems(self) -> int:
+        return self.tile * self.width
+
+    @property
+    def stage_elems(self) -> int:
+        """A tile of keys and a tile of values."""
+        return 2 * self.tile_elems
+
+    @property
+    def ring_elems(self) -> int:
+        """One subgroup's ring."""
+        return self.stages * self.stage_elems
+
+    @property
+    def start_cost(self) -> int:
+        """What starting and ending a unit costs, in tiles."""
+        return max(1, START_NBYTES // (self.stage_elems * DTYPES[self.dtype].nbytes))
+
+    @property
+    def is_single(self) -> bool:
+        """Every group works on one part of one unit, known before anything is read."""
+        return self.spread > 0 and self.lengths != "many"
+
+    @property
+    def is_split(self) -> bool:
+        """Whether groups may have to merge."""
+        units = self.parts.batch * self.sets
+        if self.lengths == "fixed" and self.spread == 1:
+            return False
+        return not (self.lengths == "fixed" and not self.spread and units % self.groups == 0)
+
+    # The end of a unit: a lane owns two neighbouring channels of a query head.
+
+    @property
+    def pairs(self) -> int:
+        """Pairs of output channels of a unit."""
+        return self.repeat * self.width // 2
+
+    @property
+    def rounds(self) -> int:
+        """Pairs that a lane owns."""
+        return -(-self.pairs // (self.warps * WARP))
+
+    @property
+    def sums_at(self) -> int:
+        """Where, in the words between groups, maxima and sums start: after all partial values."""
+        return self.groups * self.pairs * 2
+
+    @property
+    def word_count(self) -> int:
+        """Words between groups: each group's partial values, and a copy of its maxima and sums for
+        each subgroup that reads them."""
+        return self.sums_at + self.groups * self.rounds * self.warps * 2

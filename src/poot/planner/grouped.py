@@ -1,0 +1,176 @@
+"""Schedule "grouped": a decode on a GPU with asynchronous copies.
+
+All query heads of a key head are served together, so that each key and value byte is read once.
+Numbers of warps, stages and keys a tile are those that were fastest on an H200: 128 KiB of copies
+in flight in each compute unit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import cast
+
+from poot.ir.dtypes import DTYPES
+from poot.ir.graph import Eqn, Graph, Var
+from poot.limits import DeviceLimits
+from poot.planner.request import Choice, Layout, Schedule, Scratch
+
+WARP = 32
+# Query heads of a key head that one product's columns hold.
+MOST_HEADS = 8
+# Workgroup memory that each resident group takes besides its own (CUDA C++ Programming Guide,
+# compute capability 8 and 9).
+_RESERVED = 1 << 10
+MATRIX_WIDTHS = (64, 128, 256)
+LANE_WIDTHS = (64, 128)
+# Forms of the op that this schedule has no code for.
+_UNTAKEN = ("k_shared",)
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """What the choice hangs on."""
+
+    batch: int
+    heads: int
+    kv_heads: int
+    keys: int
+    width: int
+    dtype: str
+    is_live: bool
+    is_paged: bool
+
+    @property
+    def cuts(self) -> int:
+        """Sets into which a key head's query heads are cut, so that a unit takes them; 0 where no
+        cut is even."""
+        repeat = self.heads // self.kv_heads
+        least = -(-repeat // MOST_HEADS)
+        return next((n for n in range(least, repeat) if repeat % n == 0), 0) if least > 1 else 1
+
+    @property
+    def repeat(self) -> int:
+        """Query heads of a unit."""
+        return self.heads // self.kv_heads // max(self.cuts, 1)
+
+    @property
+    def units(self) -> int:
+        return self.batch * self.kv_heads * self.cuts
+
+
+def _operands(eqn: Eqn) -> dict[str, Var]:
+    names = cast("tuple[str, ...]", eqn.attr("operands"))  # the typing rule says so
+    return dict(zip(names, eqn.ins, strict=True))
+
+
+def _shape_of(at: dict[str, Var]) -> _Shape:
+    batch, heads, _, width = at["q"].type.shape
+    k = at["k"].type
+    keys = at["read"].type.shape[1] if "read" in at else k.shape[2]
+    return _Shape(
+        batch, heads, k.shape[1], keys, width, k.dtype, "len" in at, "read" in at
+    )  # fmt: skip
+
+
+def why_not(body: Graph, eqn: Eqn, limits: DeviceLimits) -> str:
+    """What keeps a decode from this schedule, or ""."""
+    at = _operands(eqn)
+    q, k, v = at["q"].type, at["k"].type, at["v"].type
+    if not limits.has_async_copy or limits.subgroup != WARP or limits.target != "ptx":
+        return f"{limits.name} has no asynchronous copies that grouped knows"
+    if q.shape[2] != 1:
+        return "several query rows"
+    untaken = [n for n in _UNTAKEN if n in at]
+    causal, window = eqn.attr("causal"), eqn.attr("window")
+    if isinstance(window, int) and (causal if isinstance(causal, int) else 0) + 1 > window:
+        untaken.append("window")
+    if untaken:
+        return f"grouped has no {untaken[0]} yet"
+    inputs = {i.var.id for i in body.inputs}
+    if at["k"].id not in inputs or at["v"].id not in inputs:
+        return "keys or values are computed, not read"
+    widths = MATRIX_WIDTHS if k.dtype in ("f16", "bf16") else LANE_WIDTHS
+    if k.dtype not in ("f16", "bf16", "f32") or q.dtype != k.dtype or v.dtype != k.dtype:
+        return f"grouped has no cache of {k.dtype}"
+    if k.dtype != "f32" and not limits.has_matrix_units:
+        return f"{limits.name} has no matrix units"
+    if q.shape[3] not in widths or v.shape[-1] != q.shape[3]:
+        return f"grouped has widths {', '.join(map(str, widths))}, keys as wide as values"
+    if not _shape_of(at).cuts:
+        return f"{q.shape[1] // k.shape[1]} query heads of a key head make no even sets"
+    return ""
+
+
+# (warps, groups a compute unit, stages, keys a tile).
+Numbers = tuple[int, int, int, int]
+
+
+def geometry(units: int, slots: int) -> tuple[int, int]:
+    """(groups, groups a unit where rows are equal). As many groups as divide the units, or are a
+    multiple of them, within a tenth of what is resident: equal rows are never cut unevenly."""
+    if units <= slots:
+        spread = slots // units
+        return (units * spread, spread) if units * spread * 10 >= slots * 9 else (slots, 0)
+    for groups in range(slots, slots * 9 // 10, -1):
+        if units % groups == 0:
+            return groups, 0
+    return slots, 0
+
+
+def _numbers(shape: _Shape, limits: DeviceLimits) -> Numbers:
+    """(warps, groups a compute unit, stages, keys a tile)."""
+    if shape.dtype == "f32":
+        tile, stages = (4, 4) if shape.repeat > 4 else (8, 3)
+        return 8, 1, stages, tile * (128 // shape.width)
+    if shape.width == 256:
+        return 4, 1, 3, 16
+    if shape.width == 64:
+        return 8, 2, 3, 16
+    if shape.units > limits.compute_units and not (shape.is_live and shape.is_paged):
+        return 4, 2, 3, 16
+    if shape.batch == 1:
+        tiles = -(-shape.keys // 16)
+        spread = max(1, limits.compute_units // shape.units)
+        return 8, 1, 2 if tiles <= 2 * 8 * spread else 3, 16
+    return 8, 1, 3, 16
+
+
+def choose_grouped(
+    body: Graph, limits: DeviceLimits, numbers: Numbers | None = None
+) -> Choice | str:
+    """The schedule of a decode, or why it is not taken. `numbers` are for experiments."""
+    (eqn,) = (e for e in body.eqns if e.op == "attention")
+    reason = why_not(body, eqn, limits)
+    if reason:
+        return reason
+    shape = _shape_of(_operands(eqn))
+    warps, residents, stages, tile = numbers or _numbers(shape, limits)
+    groups, spread = geometry(shape.units, limits.compute_units * residents)
+    is_matrix = shape.dtype != "f32"
+    nbytes = _workgroup_nbytes(shape, warps, stages, tile, is_matrix)
+    if nbytes > (limits.workgroup_nbytes + _RESERVED) // residents - _RESERVED:
+        return f"{nbytes} bytes of workgroup memory for {residents} groups a compute unit"
+    params = {
+        "warps": warps, "stages": stages, "tile": tile, "groups": groups, "spread": spread,
+        "residents": residents, "cuts": shape.cuts, "matrix": int(is_matrix),
+    }  # fmt: skip
+    schedule = Schedule("grouped", tuple(sorted(params.items())))
+    why = (
+        f"{shape.units} units of {shape.repeat} query heads on {groups} groups of {warps} warps, "
+        f"{residents} a compute unit, all resident at once"
+    )
+    scratch = Scratch("u32", _word_count(shape, warps, groups), True)
+    return Choice(schedule, (Layout(),) * len(body.inputs), (scratch,), why)
+
+
+def _workgroup_nbytes(shape: _Shape, warps: int, stages: int, tile: int, is_matrix: bool) -> int:
+    ring = warps * stages * 2 * tile * shape.width * DTYPES[shape.dtype].nbytes
+    rows = warps * shape.repeat
+    weights = 0 if is_matrix else warps * tile * (1 << (shape.repeat - 1).bit_length()) * 4
+    return ring + rows * (shape.width + 4) * 4 + rows * 8 + weights
+
+
+def _word_count(shape: _Shape, warps: int, groups: int) -> int:
+    pairs = shape.repeat * shape.width // 2
+    rounds = -(-pairs // (warps * WARP))
+    return groups * pairs * 2 + groups * rounds * warps * 2
