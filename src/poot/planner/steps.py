@@ -16,7 +16,12 @@ from poot.ir.walk import next_id
 from poot.limits import DeviceLimits
 from poot.planner.request import Choice, Condition, Layout, Request, Schedule
 
-ANCHORS = {"matmul": "matmul", "reduce": "reduce", "attention": "attention"}
+ANCHORS = {
+    "matmul": "matmul",
+    "reduce": "reduce",
+    "attention": "attention",
+    "selected_attention": "attention",
+}
 IN_PLACE = ("dynamic_update_slice", "scatter_update")
 
 Updates = tuple[tuple[int, int], ...]
@@ -88,11 +93,7 @@ def describe(body: Graph) -> str:
         for e in body.eqns
         if e.op not in ("reshape", "broadcast", "transpose", "const", "iota", "slice")
     ]
-    chief = [
-        n
-        for n in names
-        if n in ("attention", "matmul", "reduce", "topk", "argmax", "rope", *IN_PLACE)
-    ]
+    chief = [n for n in names if n in (*ANCHORS, "topk", "block_topk", "argmax", "rope", *IN_PLACE)]
     rest = len(names) - len(chief)
     shown = " ".join(dict.fromkeys(chief)) or (names[0] if names else "copy")
     return f"{shown} +{rest}" if chief and rest else shown

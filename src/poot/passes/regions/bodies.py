@@ -19,6 +19,7 @@ from poot.passes.regions.places import MANY, Places
 from poot.passes.regions.table import UPDATES
 
 ANCHORS = ("matmul", "attention", "reduce")
+CHIEF = frozenset((*ANCHORS, "selected_attention", *UPDATES))
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,11 +248,11 @@ class Assembler:
 
 def _anchor(eqns: list[Eqn]) -> str:
     """The anchor of a body: a reduction counts only where nothing weightier stands there."""
-    ops = {e.op for e in eqns}
+    ops = {"attention" if e.op == "selected_attention" else e.op for e in eqns}
     return next((a for a in ANCHORS if a in ops), "none")
 
 
 def _loc(eqns: list[Eqn]) -> str:
     """The line of the anchor, or of an update, or of the last eqn that has one."""
-    chief = [e.loc for e in eqns if e.loc and (e.op in ANCHORS or e.op in UPDATES)]
+    chief = [e.loc for e in eqns if e.loc and e.op in CHIEF]
     return (chief or [e.loc for e in reversed(eqns) if e.loc] or [""])[0]

@@ -110,7 +110,7 @@ class Grouper:
                 return self._matmul(eqn)
             case "reduce":
                 return self._reduce(eqn)
-            case "attention":
+            case "attention" | "selected_attention":
                 return self._anchor(eqn, "attention", eqn.outs[0].type.elems)
             case _ if eqn.op in UPDATES and self._may_overwrite(position, eqn):
                 return self._update(position, eqn)
