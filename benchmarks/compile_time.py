@@ -31,6 +31,7 @@ LAYERS = (8, 16, 30)
 BUCKETS = (1, 64)
 CAPACITY = 256
 GOAL_SECONDS = 2.0
+Counts = tuple[int, int, int]  # eqns, steps, distinct kernels
 STAGES = ("trace", "passes", "plan", "kernels")
 NAMES = (*STAGES, "total", "busy")
 
@@ -57,19 +58,25 @@ def graphs_of(file: GgufFile, config: LlamaConfig) -> Mapping[str, Graph]:
     return llama_graphs(file, config, capacity=CAPACITY, buckets=BUCKETS)
 
 
+def once(file: GgufFile, config: LlamaConfig, target: str) -> tuple[dict[str, float], Counts]:
+    """Seconds of one run by stage, and what it made. Nothing of it is held after."""
+    start, busy = time.perf_counter(), time.process_time()
+    graphs = graphs_of(file, config)
+    traced = time.perf_counter()
+    program = compile(graphs, target, cache=False)
+    end = time.perf_counter()
+    parts = {"trace": traced - start, **program.seconds, "total": end - start}
+    parts["busy"] = time.process_time() - busy
+    eqns = sum(len(g.eqns) for g in graphs.values())
+    steps = sum(len(e.steps) for e in program.plan.entries)
+    return parts, (eqns, steps, len(program.codes))
+
+
 def measured(file: GgufFile, layers: int, target: str, runs: int) -> Row:
     """One warm-up, then so many runs; `spread` is the largest total less the least."""
     config = replace(read_llama_config(file), layers=layers)
-    parts: list[dict[str, float]] = []
-    for _ in range(runs + 1):
-        start, busy = time.perf_counter(), time.process_time()
-        graphs = graphs_of(file, config)
-        traced = time.perf_counter()
-        program = compile(graphs, target, cache=False)
-        end = time.perf_counter()
-        parts.append({"trace": traced - start, **program.seconds, "total": end - start})
-        parts[-1]["busy"] = time.process_time() - busy
-    timed = parts[1:]
+    found = [once(file, config, target) for _ in range(runs + 1)]
+    timed = [parts for parts, _ in found[1:]]
     middle = {name: statistics.median(p[name] for p in timed) for name in timed[0]}
     totals = [p["total"] for p in timed]
     return Row(
@@ -79,9 +86,7 @@ def measured(file: GgufFile, layers: int, target: str, runs: int) -> Row:
             for name in ("trace", "passes", "plan", "kernels", "total", "busy")
         ),
         round(max(totals) - min(totals), 4),
-        sum(len(g.eqns) for g in graphs.values()),
-        sum(len(e.steps) for e in program.plan.entries),
-        len(program.codes),
+        *found[0][1],
     )
 
 
