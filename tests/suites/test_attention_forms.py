@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from poot.api import compile as compile_program
 from poot.ir.text import parse
 from poot.limits import PROFILES
 from poot.oracle import run
@@ -118,3 +119,14 @@ def test_the_choice_to_split_follows_the_compute_units(form: Form):
     assert choose(graph, "attention", (), few).schedule.name == "streaming"
     chosen = choose(graph, "attention", (), PROFILES["webgpu-baseline"])
     assert chosen.schedule.name == ("split_kv" if form.keys >= 256 else "streaming")
+
+
+def test_a_split_decode_launches_a_group_for_each_split_and_row():
+    """Case 38: no group more, and the combine has one a row."""
+    form = Form(1, 3, 1, 1, 700)
+    program = compile_program(parse(form_text(form)[0]), "webgpu-baseline", cache=False)
+    (step,) = program.entries["main"].plan.steps
+    splits = step.request.schedule.get("splits")
+    grids = [call.grid for call in program.lowered[step.request].calls]
+    assert splits > 1
+    assert grids == [(3 * splits, 1, 1), (3, 1, 1)]
