@@ -85,7 +85,8 @@ def _of_topk(scope: Scope, eqn: Eqn) -> Count:
     place = place_of(scope, eqn.ins[1])
     is_tail = eqn.attr("always") is None or str_attr(eqn, "always") == "tail"
     ratio = int_attr(eqn, "ratio")
-    return Count(Place(place.base, place.plus + int(is_tail), place.root), ratio)
+    more = int(is_tail)
+    return Count(Place(place.base, place.plus + more, place.root, place.total + more), ratio)
 
 
 def unlisted(scope: Scope, var: Var) -> tuple[Var, bool]:
