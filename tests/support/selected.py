@@ -68,6 +68,9 @@ def attend(
         own = h // (heads // ids.shape[1])
         keys = visited(list_of(ids[b, own, r]), int(positions[b, r]), ratio, always)
         s = k[b, g, keys].astype(float) @ q[b, h, r].astype(float) * scale
+        if not keys:
+            out[b, h, r], lse[b, h, r] = (math.nan if sink is None else 0.0), -math.inf
+            continue
         s = s if softcap is None else softcap * np.tanh(s / softcap)
         top = s.max() if sink is None else max(s.max(), float(sink[h]))
         e = np.exp(s - top)

@@ -91,7 +91,7 @@ KINDS: dict[str, tuple[str, Reader]] = {
         _is_a(LinearScaling, Llama3Scaling, YarnScaling),
     ),
     "BlockKeys[Array]": ("a BlockKeys of traced values", _is_a(BlockKeys)),
-    "Finish": ("a function", lambda value: value if callable(value) else MISS),
+    "Finish": ("a function of means and positions", lambda f: f if callable(f) else MISS),
     "None": ("None", lambda value: value if value is None else MISS),
     "object": ("anything", _anything),  # operands, which the op itself reads
 }

@@ -181,7 +181,8 @@ def _selected(eqn: Eqn, ins: list[Array]) -> Result:
 
 def _block_topk(eqn: Eqn, ins: list[Array]) -> Array:
     always = str(eqn.attr("always") or "tail")
-    return best_blocks(*ins, int_attr(eqn, "k"), int_attr(eqn, "ratio"), always)
+    scores, positions = ins
+    return best_blocks(scores, positions, int_attr(eqn, "k"), int_attr(eqn, "ratio"), always)
 
 
 _Rule = tuple[Callable[[Eqn], tuple[str, ...]], Callable[[Eqn, list[Array]], Result]]

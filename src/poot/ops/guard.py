@@ -11,8 +11,10 @@ def index_guard(x: Array, lo: int, hi: int, what: str = "") -> tuple[Array, Arra
     """(x clamped into lo .. hi-1, witness): witness is true where lo <= x < hi held. x is i32. Give
     the witness to `validate`, else a bad index goes by unseen. `what` is what the error says is
     needed, where that is more than the bounds."""
-    words = {"what": what} if what else {}
-    clamped, witness = emit_many("index_guard", x, lo=lo, hi=hi, **words)
+    if what:
+        clamped, witness = emit_many("index_guard", x, lo=lo, hi=hi, what=what)
+    else:
+        clamped, witness = emit_many("index_guard", x, lo=lo, hi=hi)
     return clamped, witness
 
 

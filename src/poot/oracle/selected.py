@@ -35,9 +35,11 @@ def block_topk(
     """A stable sort of the negated scores, those of no candidate NaN: numpy sorts NaN last."""
     blocks = scores.shape[-1]
     count = candidates(positions, ratio, always)[:, None, :, None]
-    wide = np.where(np.arange(blocks) < count, at.wide(scores), np.nan)
+    is_open: np.ndarray = np.arange(blocks) < count
+    wide = np.where(is_open, at.wide(scores), np.nan)
     order: np.ndarray = np.argsort(-wide, axis=-1, kind="stable")[..., :k]
-    ids: np.ndarray = np.sort(np.where(order < count, order, blocks), axis=-1)
+    taken: np.ndarray = np.where(order < count, order, blocks)
+    ids: np.ndarray = np.sort(taken, axis=-1)
     return at.held(np.where(ids < blocks, ids, -1))
 
 
@@ -70,7 +72,8 @@ def selected_attention(
             scores = f32(q, softcap) * np.tanh(scores / f32(q, softcap))
         seen = visited(given["ids"][:, :, part], given["positions"][:, part], keys, ratio, always)
         if "len" in given:
-            seen = seen & (np.arange(keys) < given["len"][:, None, None, None])
+            alive: np.ndarray = np.arange(keys) < given["len"][:, None, None, None]
+            seen = np.logical_and(seen, alive)
         seen = np.repeat(seen, heads // seen.shape[1], axis=1)
         scores = np.where(seen, scores, f32(scores, -np.inf))
         out[:, :, part] = weighed(softmax(scores, sink), v, ~seen)
@@ -86,7 +89,7 @@ def visited(
     [B,Lq]."""
     listed = np.logical_and.accumulate(ids >= 0, axis=-1)
     blocks = -(-keys // ratio)
-    chosen = np.zeros((*ids.shape[:3], blocks + 1), bool)
+    chosen: np.ndarray = np.zeros((*ids.shape[:3], blocks + 1), bool)
     np.put_along_axis(chosen, np.where(listed & (ids < blocks), ids, blocks), True, axis=-1)
     t = np.arange(keys)
     where = positions[:, None, :, None]

@@ -126,7 +126,8 @@ def union_room(eqn: Eqn, rows: int) -> int:
 
 def _tile(s: Shape, limits: DeviceLimits, may_share: bool) -> tuple[int, int, int, int]:
     """(lanes, heads, rows, slots of a block): the largest tile that fits, heads before rows."""
-    lanes = power_of_two_below(min(MOST_LANES, limits.threads, max(64, s.value_width)))
+    least = 128 if limits.target == "ptx" else 64
+    lanes = power_of_two_below(min(MOST_LANES, limits.threads, max(least, s.value_width)))
     sums = -(-s.value_width // lanes)
     for heads in _divisors(s.sharing):
         if heads > MOST_MEMBERS or heads * sums > max(MOST_SUMS, sums):

@@ -12,7 +12,7 @@ from poot.ir.attrs import int_attr, str_attr
 from poot.ir.graph import Eqn, Var
 from poot.passes.engine import Scope
 from poot.passes.selection.pattern import (
-    Any,
+    Bind,
     Either,
     Index,
     Number,
@@ -25,13 +25,13 @@ from poot.passes.selection.pattern import (
 from poot.passes.selection.rows import Count, Place, count_of, place_of
 
 
-def listed(ids: Any) -> Of:
+def listed(ids: Bind) -> Of:
     """Whether an id stands before the first negative one of its list; K is bound to "k"."""
     slots = Of("select", (Of("lt", (ids, Number(0))), Index(), Number("k")))
     return Of("lt", (Index(), Of("reduce", (slots,), kind="min", axis=-1)))
 
 
-_IDS = Any("ids")
+_IDS = Bind("ids")
 _TWICE = Of(
     "and",
     (
@@ -41,7 +41,7 @@ _TWICE = Of(
 )
 _TIMES = Of("reduce", (Of("select", (_TWICE, Number(1), Number(0))),), kind="max", axis=-1)
 _FRESH = Of("lt", (Reshaped(_TIMES), Number(1)))
-_EARLY = Of("lt", (_IDS, Any("count")))
+_EARLY = Of("lt", (_IDS, Bind("count")))
 _WRONG = Of(
     "select",
     (
@@ -50,7 +50,7 @@ _WRONG = Of(
         Number(-1),
     ),
 )
-_HELD = Of("select", (Any("held"), _IDS, Number(-1)))
+_HELD = Of("select", (Bind("held"), _IDS, Number(-1)))
 
 
 def candidates_of(scope: Scope, ids: Var, declared: frozenset[int]) -> Count | str:
@@ -85,7 +85,8 @@ def _of_topk(scope: Scope, eqn: Eqn) -> Count:
     place = place_of(scope, eqn.ins[1])
     is_tail = eqn.attr("always") is None or str_attr(eqn, "always") == "tail"
     ratio = int_attr(eqn, "ratio")
-    return Count(Place(place.base, place.plus + int(is_tail), place.root), ratio)
+    more = int(is_tail)
+    return Count(Place(place.base, place.plus + more, place.root, place.total + more), ratio)
 
 
 def unlisted(scope: Scope, var: Var) -> tuple[Var, bool]:

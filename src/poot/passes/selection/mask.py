@@ -15,7 +15,7 @@ from poot.passes.attention.declines import Decline, claim
 from poot.passes.attention.views import Axis, View, joined, view_of, whole
 from poot.passes.engine import Scope
 from poot.passes.selection.lists import candidates_of, unlisted
-from poot.passes.selection.pattern import Any, Index, Number, Of, Reshaped, match, var_at
+from poot.passes.selection.pattern import Bind, Index, Number, Of, Reshaped, match, var_at
 from poot.passes.selection.rows import Place, is_one_a_row, place_of, start_of
 
 
@@ -29,15 +29,15 @@ class Selection:
     always: str
 
 
-_CHOSEN = Of("gt", (Reshaped(Any("most"), "chosen"), Number(0)))
+_CHOSEN = Of("gt", (Reshaped(Bind("most"), "chosen"), Number(0)))
 _MOST = Of(
     "reduce",
-    (Of("select", (Of("eq", (Reshaped(Any("list"), "one"), Index())), Number(1), Number(0))),),
+    (Of("select", (Of("eq", (Reshaped(Bind("list"), "one"), Index())), Number(1), Number(0))),),
     kind="max",
     axis=-2,
 )
-_ALWAYS = Of("and", (Of("ge", (Index(), Any("start"))), Of("le", (Index(), Any("place")))))
-_UNTIL = Of("le", (Index(), Any("place")))
+_ALWAYS = Of("and", (Of("ge", (Index(), Bind("start"))), Of("le", (Index(), Bind("place")))))
+_UNTIL = Of("le", (Index(), Bind("place")))
 
 
 def selection_of(scope: Scope, mask: Var, heads: int, declared: frozenset[int]) -> Selection | None:

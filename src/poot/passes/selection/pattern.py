@@ -19,7 +19,7 @@ Found = Mapping[str, "Var | float"]
 
 
 @dataclass(frozen=True, slots=True)
-class Any:
+class Bind:
     """Any value, bound to a name."""
 
     name: str
@@ -67,7 +67,7 @@ class Either:
     ways: tuple[Pattern, ...]
 
 
-Pattern = Any | Number | Index | Of | Reshaped | Either
+Pattern = Bind | Number | Index | Of | Reshaped | Either
 
 _EITHER_ORDER = ("add", "mul", "and", "or", "eq", "ne", "min", "max")
 _TURNED = {"lt": "gt", "gt": "lt", "le": "ge", "ge": "le"}
@@ -85,7 +85,7 @@ def match_eqn(scope: Scope, eqn: Eqn, pattern: Of) -> Found | None:
 
 def _ways(scope: Scope, var: Var, pattern: Pattern, found: Found) -> Iterator[Found]:
     match pattern:
-        case Any(name):
+        case Bind(name):
             yield from _bound(found, name, var)
         case Number(value):
             number = number_of(scope, var)

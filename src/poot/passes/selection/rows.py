@@ -17,11 +17,12 @@ from poot.passes.selection.pattern import unshaped
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """base + plus, element by element in order; `root` is base before its guard's clamp."""
+    """base + plus, element by element in order; but for clamps of guards that is root + total."""
 
     base: Var
     plus: int
     root: Var
+    total: int
 
     def written(self, scope: Scope, shape: tuple[int, ...], more: int = 0) -> Var:
         """The value in that shape, with `more` added."""
@@ -42,17 +43,29 @@ class Count:
     def is_like(self, other: Count) -> bool:
         """Whether both count the same, but for clamps of guards."""
         mine, theirs = self.place, other.place
-        return (mine.root, mine.plus, self.ratio) == (theirs.root, theirs.plus, other.ratio)
+        return (mine.root, mine.total, self.ratio) == (theirs.root, theirs.total, other.ratio)
 
     def always(self, row: Place) -> str | None:
         """What rows at `row` always visit, if this counts their candidates."""
         if self.place.root != row.root:
             return None
-        return {1: "tail", 0: "own"}.get(self.place.plus - row.plus)
+        return {1: "tail", 0: "own"}.get(self.place.total - row.total)
 
 
 def place_of(scope: Scope, var: Var) -> Place:
     """A value as a base and a number added to it, through reshapes."""
+    base, plus = _summand(scope, var)
+    root, total = base, plus
+    while (eqn := scope.producer(root)) is not None and eqn.op == "index_guard":
+        if eqn.outs[0] != root:
+            break
+        root, more = _summand(scope, eqn.ins[0])
+        total += more
+    return Place(base, plus, root, total)
+
+
+def _summand(scope: Scope, var: Var) -> tuple[Var, int]:
+    """(x, n) where var is x + n, element by element in order."""
     plus, base = 0, unshaped(scope, var)
     while (eqn := scope.producer(base)) is not None and eqn.op in ("add", "sub"):
         number = number_of(scope, eqn.ins[1])
@@ -60,15 +73,7 @@ def place_of(scope: Scope, var: Var) -> Place:
             break
         plus += int(number) if eqn.op == "add" else -int(number)
         base = unshaped(scope, eqn.ins[0])
-    return Place(base, plus, _unguarded(scope, base))
-
-
-def _unguarded(scope: Scope, base: Var) -> Var:
-    eqn = scope.producer(base)
-    while eqn is not None and eqn.op in ("index_guard", "reshape") and eqn.outs[0] == base:
-        base = eqn.ins[0]
-        eqn = scope.producer(base)
-    return base
+    return base, plus
 
 
 def count_of(scope: Scope, var: Var) -> Count:

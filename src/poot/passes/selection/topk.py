@@ -13,7 +13,7 @@ import math
 from poot.ir.graph import Eqn, Var
 from poot.passes.engine import Scope
 from poot.passes.selection.pattern import (
-    Any,
+    Bind,
     Found,
     Index,
     Number,
@@ -25,19 +25,19 @@ from poot.passes.selection.pattern import (
 )
 from poot.passes.selection.rows import count_of, is_one_a_row
 
-_FOUND = Of("topk", (Any("ranked"),), out=1)
+_FOUND = Of("topk", (Bind("ranked"),), out=1)
 _TURNED = Of(
     "select",
-    (Of("lt", (Any("found"), Any("count"))), Of("neg", (Any("found"),)), Number("least")),
+    (Of("lt", (Bind("found"), Bind("count"))), Of("neg", (Bind("found"),)), Number("least")),
 )
-_KEPT = Of("gt", (Any("up"), Number("least")))
-_GONE = Of("le", (Any("up"), Number("least")))
+_KEPT = Of("gt", (Bind("up"), Number("least")))
+_GONE = Of("le", (Bind("up"), Number("least")))
 _ROOTS = (
-    Of("select", (_KEPT, Of("neg", (Any("up"),)), Number(-1))),
-    Of("select", (_GONE, Number(-1), Of("neg", (Any("up"),)))),
+    Of("select", (_KEPT, Of("neg", (Bind("up"),)), Number(-1))),
+    Of("select", (_GONE, Number(-1), Of("neg", (Bind("up"),)))),
 )
 _UP = Of("topk", (_TURNED,))
-_RANKED = Of("select", (Of("lt", (Index(), Any("count"))), Any("scores"), Number(math.nan)))
+_RANKED = Of("select", (Of("lt", (Index(), Bind("count"))), Bind("scores"), Number(math.nan)))
 
 
 def fuse_topk(eqn: Eqn, scope: Scope) -> Var | None:

@@ -12,7 +12,6 @@ from poot.codegen.gen.index import Index
 from poot.codegen.gen.selection.tile import States, Tile
 from poot.codegen.kir.build import I32, U32, Val
 
-Element = Callable[[Index], Val]
 # The weight of a key that a row does not visit.
 UNSEEN = -1.0
 
@@ -74,23 +73,25 @@ def _products(tile: Tile, keys: Keys, strip: int, many: int) -> None:
     sums = [k.var(k.lit(0.0), name="s") for _ in range(many)]
     key = k.load("keys", slot)
     own = parts.width - parts.shared
-    with k.if_(key >= 0):
+
+    def fours(offset: int, extent: int, element: Callable[[Index, Index], Val]) -> None:
         at = ix.atom(k.copy(key), parts.keys)
+        if extent >= 4:
+            with k.for_(share, extent // 4, tile.shares, name="d") as d:
+                base = ix.atom(d, extent // 4) * 4
+                four = [element(at, base + i) for i in range(4)]
+                _add(tile, strip, sums, four, base + offset)
+        if extent % 4:
+            rest = [Index((), i) for i in range(extent // 4 * 4, extent)]
+            with k.if_(share.eq(0)):
+                for d in rest:
+                    _add(tile, strip, sums, [element(at, d)], d + offset)
 
-        def fours(offset: int, extent: int, element: Element) -> None:
-            if extent >= 4:
-                with k.for_(share, extent // 4, tile.shares, name="d") as d:
-                    base = ix.atom(d, extent // 4) * 4
-                    _add(tile, strip, sums, [element(base + i) for i in range(4)], base + offset)
-            if extent % 4:
-                rest = [Index((), i) for i in range(extent // 4 * 4, extent)]
-                with k.if_(share.eq(0)):
-                    for d in rest:
-                        _add(tile, strip, sums, [element(d)], d + offset)
-
-        fours(0, own, lambda d: keys.key(at, d))
-        if parts.shared:
-            fours(own, parts.shared, lambda d: keys.shared(at, d))
+    with k.if_(key >= 0):
+        fours(0, own, keys.key)
+    if parts.shared:
+        with k.if_(key >= 0):
+            fours(own, parts.shared, keys.shared)
     for n, total in enumerate(sums):
         k.store("dots", k.lane() + n * tile.lanes, total)
 
