@@ -23,8 +23,9 @@ FULL_ENOUGH = 0.75  # a chunk's bucket is used from this part of its tokens on
 @dataclass(slots=True, eq=False)
 class Sequence:
     """One request's tokens. `number` orders by arrival; `limit` is how many tokens it may come to
-    have; the keys and values of the first `computed` lie in `table`, which is None while it
-    waits; `mark` is how far they are in the prefix cache. `cached`: tokens that its first prefill found in the prefix cache."""
+    have; the keys and values of the first `computed` lie in `table`, which is None while it waits;
+    `mark` is how far they are in the prefix cache. `cached`: tokens that its first prefill found in
+    the prefix cache."""
 
     number: int
     tokens: list[int]
