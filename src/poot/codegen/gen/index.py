@@ -182,11 +182,11 @@ class Indexer:
         return outside + quotient, remainder
 
     def _split(self, index: Index, divisor: int) -> tuple[Index, Index]:
-        common = math.gcd(divisor, index.const, *(c for _, c in index.terms))
-        if common > 1:
+        common = math.gcd(divisor, *(c for _, c in index.terms))
+        if common > 1:  # what the constant has below it stays in the remainder
             inner = Index(tuple((a, c // common) for a, c in index.terms), index.const // common)
             quotient, remainder = self.divmod(inner, divisor // common)
-            return quotient, remainder * common
+            return quotient, remainder * common + index.const % common
         key = (index, divisor)
         found = self._splits.get(key)
         if found is None or not all(self._is_open(i) for i in found):
