@@ -272,9 +272,8 @@ def compile(
     )
     seconds["plan"] = time.perf_counter() - clock
     clock = time.perf_counter()
-    requests = (
-        [] if is_oracle else list(dict.fromkeys(s.request for e in plan.lists for s in e.steps))
-    )
+    shared = {id(s.request): s.request for e in plan.lists for s in e.steps}
+    requests = [] if is_oracle else list(dict.fromkeys(shared.values()))
     disk = DiskCache(knobs().cache_dir) if cache else None
     lowered, keys, codes = _lower_all(requests, where.limits, disk, progress)
     seconds["kernels"] = time.perf_counter() - clock

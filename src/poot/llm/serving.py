@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
+from typing import cast
 
 from poot import api
-from poot.errors import RequestError
+from poot.errors import CaptureUnavailable, RequestError
 from poot.llm.adapters import read_adapter
 from poot.llm.blocks import blocks_for
 from poot.llm.engine import Engine, EngineOptions
@@ -64,6 +66,9 @@ def serve_model(
     program = api.compile(graphs, target, progress=progress)
     progress("bind weights", 0, 1)
     session = program.bind(paged_llama_arrays(checkpoint.file, config, layout, dtype=dtype))
+    with suppress(CaptureUnavailable):  # then each step's launches are issued one by one
+        for entry in graphs:
+            session.capture(entry)
     engine = Engine(
         session,
         layout,
@@ -85,16 +90,13 @@ def content_digest(path: Path, folder: Path | None = None) -> str:
     """The digest of a checkpoint file's bytes. In `folder` it is kept with the file's size and
     time, and read again only where these have changed."""
     stat = path.stat()
-    stamp = [str(path.resolve()), stat.st_size, stat.st_mtime_ns]
+    stamp: list[object] = [str(path.resolve()), stat.st_size, stat.st_mtime_ns]
     name = blake2b(str(path.resolve()).encode(), digest_size=16).hexdigest()
     kept = None if folder is None else folder / "digests" / f"{name}.json"
     if kept is not None and kept.is_file():
-        try:
-            row: object = json.loads(kept.read_text())
-        except (OSError, ValueError):
-            row = None  # a torn entry is made anew
-        if isinstance(row, dict) and row.get("stamp") == stamp:
-            return str(row.get("digest"))
+        found = _kept_digest(kept, stamp)
+        if found is not None:
+            return found
     hashed = blake2b(digest_size=16)
     with path.open("rb") as file:
         while piece := file.read(1 << 22):
@@ -106,3 +108,16 @@ def content_digest(path: Path, folder: Path | None = None) -> str:
         made.write_text(json.dumps({"stamp": stamp, "digest": digest}))
         made.replace(kept)
     return digest
+
+
+def _kept_digest(path: Path, stamp: list[object]) -> str | None:
+    """The digest that was kept with this stamp; None for another's, or an entry that is torn."""
+    try:
+        row: object = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return None
+    if not isinstance(row, dict):
+        return None
+    fields = cast("dict[str, object]", row)  # JSON keys are texts
+    digest = fields.get("digest")
+    return digest if fields.get("stamp") == stamp and isinstance(digest, str) else None

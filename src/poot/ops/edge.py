@@ -17,6 +17,7 @@ import numpy as np
 
 from poot.errors import TraceError
 from poot.ops.array import Array, as_array, recorder_of
+from poot.ops.block_keys import BlockKeys
 from poot.ops.kinds import fits, is_number, whole, wholes
 from poot.ops.record import refuse
 from poot.ops.rope import LinearScaling, Llama3Scaling, YarnScaling
@@ -89,6 +90,8 @@ KINDS: dict[str, tuple[str, Reader]] = {
         "a LinearScaling, Llama3Scaling or YarnScaling",
         _is_a(LinearScaling, Llama3Scaling, YarnScaling),
     ),
+    "BlockKeys[Array]": ("a BlockKeys of traced values", _is_a(BlockKeys)),
+    "Finish": ("a function of means and positions", lambda f: f if callable(f) else MISS),
     "None": ("None", lambda value: value if value is None else MISS),
     "object": ("anything", _anything),  # operands, which the op itself reads
 }

@@ -18,6 +18,8 @@ from poot.codegen.gen.matmul.panels import lower_panels
 from poot.codegen.gen.matmul.tiled import lower_gemm
 from poot.codegen.gen.rank import lower_argmax, lower_topk
 from poot.codegen.gen.reduce import lower_reduce
+from poot.codegen.gen.selection.best_blocks import lower_best_blocks
+from poot.codegen.gen.selection.tiles import lower_selected
 from poot.errors import CapabilityError
 from poot.limits import DeviceLimits
 from poot.planner.request import Request
@@ -27,6 +29,7 @@ PULL_MODULES = (pull_math, pull_shape)
 
 SCHEDULES: dict[str, Callable[[Request, DeviceLimits], Lowered]] = {
     "argmax": lower_argmax,
+    "block_topk": lower_best_blocks,
     "elementwise": lower_elementwise,
     "gemm": lower_gemm,
     "gemv": lower_gemv,
@@ -35,6 +38,7 @@ SCHEDULES: dict[str, Callable[[Request, DeviceLimits], Lowered]] = {
     "key_blocks": lower_key_blocks,
     "panels": lower_panels,
     "reduce": lower_reduce,
+    "selected": lower_selected,
     "streaming": lower_streaming,
     "split_kv": lower_split_kv,
     "tiled": lower_tiled,
