@@ -75,9 +75,14 @@ def build(spec: Spec, limits: DeviceLimits) -> Built:
     return Built(spec, call, text, numbers, found.scratch[0].elems if found.scratch else 0)
 
 
+def path_of(folder: Path, spec: Spec, ending: str) -> Path:
+    """A kernel's file; names may hold what a file's name can't."""
+    return folder / f"{re.sub(r'[^A-Za-z0-9_]+', '-', spec.name)}.{ending}"
+
+
 def assemble(built: Built, folder: Path) -> dict[str, object]:
     """Writes NAME.ptx and, with ptxas there, NAME.cubin; registers and spilled bytes."""
-    source = folder / f"{built.spec.name}.ptx"
+    source = path_of(folder, built.spec, "ptx")
     source.write_text(built.ptx)
     tool = shutil.which("ptxas") or shutil.which("ptxas", path="/usr/local/cuda/bin")
     if tool is None:
@@ -132,7 +137,7 @@ class Launcher:
 
     def __init__(self, built: Built, folder: Path) -> None:
         self.built = built
-        cubin = folder / f"{built.spec.name}.cubin"
+        cubin = path_of(folder, built.spec, "cubin")
         image = cubin.read_bytes() if cubin.is_file() else built.ptx.encode() + b"\0"
         (self.module,) = check(driver.cuModuleLoadData(image))
         name = built.call.kernel.name.encode()

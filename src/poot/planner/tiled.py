@@ -11,7 +11,7 @@ from typing import cast
 from poot.ir.graph import Eqn, Graph, Var
 from poot.limits import DeviceLimits
 from poot.planner.grouped import choose_grouped
-from poot.planner.request import Choice, Layout, Schedule
+from poot.planner.request import Choice, Layout, Schedule, Scratch
 
 # width -> consumers, keys a tile, registers of the producer and of a consumer.
 _NUMBERS = {64: (3, 128, 32, 160), 128: (2, 128, 40, 232), 256: (2, 64, 40, 232)}
@@ -60,12 +60,13 @@ def choose_tiled(body: Graph, limits: DeviceLimits) -> Choice | str:
     params = {
         "consumers": consumers, "tile": tile, "producer_registers": least,
         "consumer_registers": most,
+        "groups": min(limits.compute_units, batch * heads * -(-rows // (_ROWS * consumers))),
         "section": _section(batch * heads, heads // kv_heads, keys, width),
     }  # fmt: skip
     why = f"{rows} query rows, {consumers} x {_ROWS} a group, {tile} keys a tile"
-    return Choice(
-        Schedule("tiled", tuple(sorted(params.items()))), (Layout(),) * len(body.inputs), (), why
-    )
+    counters = (Scratch("u32", 2, True),)
+    schedule = Schedule("tiled", tuple(sorted(params.items())))
+    return Choice(schedule, (Layout(),) * len(body.inputs), counters, why)
 
 
 def choose_on_card(body: Graph, limits: DeviceLimits) -> Choice | str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from poot.codegen.gen import pull_math, pull_shape
+from poot.codegen.gen.attention.grouped.direct import lower_grouped_split
 from poot.codegen.gen.attention.grouped.kernel import lower_grouped
 from poot.codegen.gen.attention.key_blocks import lower_key_blocks
 from poot.codegen.gen.attention.split_kv import lower_split_kv
@@ -33,6 +34,7 @@ SCHEDULES: dict[str, Callable[[Request, DeviceLimits], Lowered]] = {
     "gemm": lower_gemm,
     "gemv": lower_gemv,
     "grouped": lower_grouped,
+    "grouped_split": lower_grouped_split,
     "key_blocks": lower_key_blocks,
     "panels": lower_panels,
     "reduce": lower_reduce,

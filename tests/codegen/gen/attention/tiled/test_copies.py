@@ -24,11 +24,14 @@ def test_a_slot_is_empty_when_every_subgroup_of_the_consumers_let_go():
         for s in walk(kernel.body)
         if isinstance(s, Ins) and s.op == "mbar_init"
     }
-    assert inits == {"kfull": 1, "kempty": 8, "vfull": 1, "vempty": 8, "qfull": 1}
+    assert inits == {
+        "kfull": 1, "kempty": 8, "vfull": 1, "vempty": 8, "qfull": 1, "qempty": 4,
+        "nfull": 1, "nempty": 10,
+    }  # fmt: skip
 
 
-def test_workgroup_memory_holds_two_tiles_of_each_and_the_queries():
+def test_workgroup_memory_holds_two_tiles_of_each_and_two_blocks_queries():
     kernel = call_of(prefill(200, 300, 128)).kernel
     sizes = {s.name: s.elems for s in kernel.shared}
     assert sizes[KEYS.array] == sizes[VALUES.array] == 2 * 128 * 128
-    assert sizes[QUERIES] == 2 * 64 * 128
+    assert sizes[QUERIES] == 2 * 2 * 64 * 128

@@ -20,7 +20,7 @@ def blocks(form) -> tuple[Form, list[list[int]]]:
     job.bind_inputs()
     k = job.k
     out = k.param("got", "i32", shape.groups * _FIELDS, "w")
-    b = block_of(job, shape)
+    b = block_of(job, shape, k.group_id(0))
     with k.if_(k.lane().eq(0)):
         values = (b.row, b.head, b.first_query, b.last, b.count, b.masked, b.tail, b.length)
         for n, value in enumerate(values):

@@ -42,7 +42,7 @@ class LaneTile:
 
     def __init__(self, team: Team) -> None:
         self.team, self.form, self.k = team, team.form, team.k
-        self.scores = Scores.of(team)
+        self.scores = Scores.of(team.job, team.form.parts, team.form.repeat)
         form, k = team.form, team.k
         self.across = form.chunks
         self.sets = WARP // self.across
@@ -116,7 +116,7 @@ class LaneTile:
         if not self.scores.is_plain:
             key = first + self.set * self.turns + self.turn
             scores = [
-                self.scores.value(x, segment, self.first_head + n, key)
+                self.scores.value(x, segment.row, segment.head, self.first_head + n, key)
                 for n, x in enumerate(scores)
             ]
         if not form.is_even:

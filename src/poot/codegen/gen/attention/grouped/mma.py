@@ -33,7 +33,7 @@ class MatrixTile:
 
     def __init__(self, team: Team) -> None:
         self.team, self.form, self.k = team, team.form, team.k
-        self.scores = Scores.of(team)
+        self.scores = Scores.of(team.job, team.form.parts, team.form.repeat)
         form, k = team.form, team.k
         self.queries = [
             k.var(self._filled(Frag("mma", "b", 16, HEADS, form.dtype)))
@@ -100,7 +100,11 @@ class MatrixTile:
         products = self._products(keys)
         scores = [
             self.scores.value(
-                product, segment, self.pair + n % 2, first + self.column + 8 * (n // 2)
+                product,
+                segment.row,
+                segment.head,
+                self.pair + n % 2,
+                first + self.column + 8 * (n // 2),
             )
             for n, product in enumerate(products)
         ]

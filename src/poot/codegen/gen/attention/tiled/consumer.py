@@ -14,12 +14,21 @@ from poot.codegen.gen.attention.score import score
 from poot.codegen.gen.attention.tiled.copies import (
     KEYS,
     QUERIES,
+    QUERIES_EMPTY,
     QUERIES_FULL,
     VALUES,
     Ring,
-    stage_of,
 )
-from poot.codegen.gen.attention.tiled.shape import PANEL, ROWS, WARPGROUP, Block, Form
+from poot.codegen.gen.attention.tiled.shape import (
+    PANEL,
+    ROWS,
+    STAGES,
+    WARPGROUP,
+    Block,
+    Form,
+    block_of,
+)
+from poot.codegen.gen.attention.tiled.turns import slot_of
 from poot.codegen.gen.job import Job
 from poot.codegen.kir.build import F32, I32, Val
 from poot.codegen.kir.nodes import Frag, Token, Ty
@@ -35,7 +44,8 @@ PAIR = Ty("f32", 2)
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Who a lane is: its consumer, its first query row (and that + 8), twice its column pair."""
+    """Who a lane is in a block: its consumer, its first query row (and that + 8), twice its column
+    pair, and whether it speaks for its subgroup."""
 
     own: Val
     row: Val
@@ -46,15 +56,26 @@ class Place:
 class Consumer:
     """One consumer's registers, and the steps of its loop."""
 
-    def __init__(self, job: Job, form: Form, block: Block) -> None:
-        self.job, self.form, self.block, self.k = job, form, block, job.k
+    block: Block
+    place: Place
+    base: Val
+    slot: Val
+
+    def __init__(self, job: Job, form: Form) -> None:
+        self.job, self.form, self.k = job, form, job.k
         k, parts = job.k, form.parts
         self.is_plain = parts.softcap is None and not {"bias", "mask"} & set(parts.at)
         self.scale = (parts.scale if self.is_plain else 1.0) * _LOG2E
         thread, lane = k.lane(), k.op("subgroup_lane", type=I32)
-        own = (thread >> 7) - 1
-        inside = ((thread >> 5) & 3) * 16 + (lane >> 2)
-        self.place = Place(own, block.first_query + own * ROWS + inside, (lane & 3) * 2, lane.eq(0))
+        self.own = (thread >> 7) - 1
+        self.inside = ((thread >> 5) & 3) * 16 + (lane >> 2)
+        self.column, self.leads = (lane & 3) * 2, lane.eq(0)
+        self.mine = self.own + 1
+        is_last = self.mine.eq(form.consumers)
+        self.following = k.select(is_last, k.lit(1, I32), self.mine + 1)
+        with k.if_(is_last):
+            k.do("barrier_arrive", 1, threads=2 * WARPGROUP)
+        self.taken = k.var(k.lit(0, I32), I32)
         self.sums = Frag("wgmma", "acc", ROWS, form.tile, "f32")
         self.outs = Frag("wgmma", "acc", ROWS, form.width, "f32")
         self.weights = Frag("wgmma", "a", ROWS, form.tile, form.dtype)
@@ -62,8 +83,8 @@ class Consumer:
         self.s = k.var(zero)
         self.acc = k.var(k.op("frag_fill", k.lit(0.0), type=self.outs))
         self.p = k.var(k.op("frag_cast", zero, type=self.weights))
-        least = _LEAST if self.is_plain else _LEAST_SCORE
-        self.most = [k.var(k.lit(least), F32) for _ in range(2)]
+        self.least = _LEAST if self.is_plain else _LEAST_SCORE
+        self.most = [k.var(k.lit(self.least), F32) for _ in range(2)]
         self.total = [k.var(k.lit(0.0), F32) for _ in range(2)]
         self.shrink = [k.var(k.lit(1.0), F32) for _ in range(2)]
 
@@ -72,8 +93,8 @@ class Consumer:
     def _products(self, number: Val) -> Val:
         """S of a tile begins."""
         k, form = self.k, self.form
-        stage, _ = stage_of(self.job, number)
-        queries = self.place.own * form.query_elems
+        stage, _ = slot_of(number, STAGES)
+        queries = self.slot * form.query_elems
         self._wgmma(self.s, queries, stage * form.key_elems, a=QUERIES, b=KEYS.array, k=form.width,
                     stride_a=ROWS * PANEL, stride_b=form.tile * PANEL, zero=True)  # fmt: skip
         return k.op("wgmma_commit", type=_WGMMA)
@@ -81,7 +102,7 @@ class Consumer:
     def _sum_values(self, number: Val) -> Val:
         """O += P V of a tile begins."""
         k, form = self.k, self.form
-        stage, _ = stage_of(self.job, number)
+        stage, _ = slot_of(number, STAGES)
         self._wgmma(self.acc, self.p, stage * form.key_elems, b=VALUES.array, k=form.tile,
                     stride_b=form.tile * PANEL, trans_b=True)  # fmt: skip
         return k.op("wgmma_commit", type=_WGMMA)
@@ -90,56 +111,69 @@ class Consumer:
         self.k.into("wgmma", dst, left, right, **attrs)
 
     def _wait_full(self, ring: Ring, number: Val) -> None:
-        stage, parity = stage_of(self.job, number)
+        stage, parity = slot_of(number, STAGES)
         self.k.do("mbar_wait", stage, parity, mem=ring.full)
 
     def _release(self, ring: Ring, number: Val) -> None:
-        stage, _ = stage_of(self.job, number)
-        with self.k.if_(self.place.leads):
+        stage, _ = slot_of(number, STAGES)
+        with self.k.if_(self.leads):
             self.k.do("mbar_arrive", stage, mem=ring.empty)
 
     # The loop
 
+    def begin(self, number: Val, turn: Val) -> None:
+        """An empty state, and the block of that number. Its tiles follow those of the blocks
+        before in the rings."""
+        k = self.k
+        self.block = block_of(self.job, self.form, number)
+        row = self.block.first_query + self.own * ROWS + self.inside
+        self.place = Place(self.own, row, self.column, self.leads)
+        self.base = k.copy(self.taken)
+        buffer, self.parity = slot_of(turn, self.form.buffers)
+        self.slot = buffer * self.form.consumers + self.own
+        k.set(self.acc, k.op("frag_fill", k.lit(0.0), type=self.outs))
+        for r in (0, 1):
+            k.set(self.most[r], self.least)
+            k.set(self.total[r], 0.0)
+
     def run(self) -> None:
         """All of the block's tiles."""
         k, block = self.k, self.block
-        mine = self.place.own + 1
-        following = k.select(mine.eq(self.form.consumers), k.lit(1, I32), mine + 1)
-        with k.if_(mine.eq(self.form.consumers)):
-            k.do("barrier_arrive", 1, threads=2 * WARPGROUP)
-        k.do("mbar_wait", self.place.own, 0, mem=QUERIES_FULL)
+        k.do("mbar_wait", self.slot, self.parity, mem=QUERIES_FULL)
         first = k.lit(0, I32)
-        self._wait_full(KEYS, first)
-        token = self._products(first)
+        self._wait_full(KEYS, self.base)
+        token = self._products(self.base)
         k.do("wait", token, pending=0)
-        self._release(KEYS, first)
+        self._release(KEYS, self.base)
         self._clean_values()
         self._hand_on(self._weigh(first, is_masked=not self.form.is_even)[1])
-        turns = (mine, following)
         if not self.form.is_even:
-            self._loop(1, block.masked, turns, is_masked=True)
-        self._loop(1 if self.form.is_even else block.masked, block.tail, turns, is_masked=False)
+            self._loop(1, block.masked, is_masked=True)
+        self._loop(1 if self.form.is_even else block.masked, block.tail, is_masked=False)
         if self.form.parts.window is not None:
-            self._loop(block.tail, block.count, turns, is_masked=True)
-        last = block.count - 1
+            self._loop(block.tail, block.count, is_masked=True)
+        with k.if_(self.leads):
+            k.do("mbar_arrive", self.slot, mem=QUERIES_EMPTY)
+        last = self.base + block.count - 1
         self._wait_full(VALUES, last)
         token = self._sum_values(last)
         k.do("wait", token, pending=0)
+        self._release(VALUES, last)
+        k.set(self.taken, self.base + block.count)
 
-    def _loop(
-        self, start: Val | int, stop: Val, turns: tuple[Val, Val], *, is_masked: bool
-    ) -> None:
+    def _loop(self, start: Val | int, stop: Val, *, is_masked: bool) -> None:
         k = self.k
         with k.for_(start, stop, unroll=1, name="j") as j:
-            self._wait_full(KEYS, j)
-            k.do("barrier_sync", turns[0], threads=2 * WARPGROUP)
-            products = self._products(j)
-            before = j - 1
+            at = self.base + j
+            before = at - 1
+            self._wait_full(KEYS, at)
+            k.do("barrier_sync", self.mine, threads=2 * WARPGROUP)
+            products = self._products(at)
             self._wait_full(VALUES, before)
             values = self._sum_values(before)
-            k.do("barrier_arrive", turns[1], threads=2 * WARPGROUP)
+            k.do("barrier_arrive", self.following, threads=2 * WARPGROUP)
             k.do("wait", products, pending=1)
-            self._release(KEYS, j)
+            self._release(KEYS, at)
             moved, weights = self._weigh(j, is_masked=is_masked)
             k.do("wait", values, pending=0)
             self._release(VALUES, before)
@@ -158,12 +192,13 @@ class Consumer:
         k, form, block = self.k, self.form, self.block
         if "len" not in form.parts.at:
             return
-        first = k.lit(0, I32)
-        self._wait_full(VALUES, first)
+        self._wait_full(VALUES, self.base)
+        stage, _ = slot_of(self.base, STAGES)
+        start = stage * form.key_elems
         left = k.op("max", block.length - block.last * form.tile, 0)
         barrier = form.consumers + 1
         with k.if_(left < form.tile):
-            with k.if_(self.place.own.eq(0)):
+            with k.if_(self.own.eq(0)):
                 zeros = k.cast(k.vec(k.lit(0.0), k.lit(0.0)), form.dtype)
                 within = k.lane() & (WARPGROUP - 1)
                 pairs = form.width // 2
@@ -172,7 +207,8 @@ class Consumer:
                     panel = pair >> _bits(PANEL // 2)
                     column = (pair & (PANEL // 2 - 1)) * 2
                     turned = column ^ ((row & 7) << 3)
-                    k.store(VALUES.array, panel * (form.tile * PANEL) + row * PANEL + turned, zeros)
+                    place = start + panel * (form.tile * PANEL) + row * PANEL + turned
+                    k.store(VALUES.array, place, zeros)
                 k.do("fence", scope="async")
             k.do("barrier_sync", barrier, threads=form.consumers * WARPGROUP)
 

@@ -1,4 +1,5 @@
-"""The kernel of a tiled attention: one group a tile of query rows, split into roles."""
+"""The kernel of a tiled attention: groups split into roles, each of which goes from block to
+block of query rows by itself."""
 
 from __future__ import annotations
 
@@ -13,10 +14,12 @@ from poot.codegen.gen.attention.tiled.copies import (
     start,
 )
 from poot.codegen.gen.attention.tiled.results import store
-from poot.codegen.gen.attention.tiled.shape import WARP, Form, block_of
+from poot.codegen.gen.attention.tiled.shape import WARP, Form
+from poot.codegen.gen.attention.tiled.turns import Turns
 from poot.codegen.gen.job import Job, open_job
 from poot.codegen.gen.lowered import KernelCall, Lowered
 from poot.codegen.gen.sinks import open_sinks
+from poot.codegen.kir.build import Val
 from poot.codegen.kir.nodes import Role
 from poot.ir.graph import Var
 from poot.limits import DeviceLimits
@@ -24,22 +27,28 @@ from poot.planner.request import Request
 
 
 def lower_tiled(request: Request, limits: DeviceLimits) -> Lowered:
-    """One launch: a group for each tile of query rows of each head."""
+    """One launch: as many groups as compute units, each with a block of query rows at a time."""
     form = Form.of(request)
     job = open_job(request, limits, "attention_tiled", form.threads)
     job.k.subgroup = WARP
     job.bind_inputs(skip=(i for _, i in request.updates))
     sinks = open_sinks(job)
+    turns = Turns(job, form)
+    turns.declare()
     declare(job, form)
-    start(job, form)
-    block = block_of(job, form)
+    start(job, form, turns)
     k = job.k
     with k.block_() as producing:
-        produce(job, form, block)
+        produce(job, form, turns)
     with k.block_() as consuming:
-        consumer = Consumer(job, form, block)
-        consumer.run()
-        store(consumer, sinks)
+        consumer = Consumer(job, form)
+
+        def block(number: Val, turn: Val) -> None:
+            consumer.begin(number, turn)
+            consumer.run()
+            store(consumer, sinks)
+
+        turns.follow(block, leads=consumer.leads)
     least, most = form.registers
     k.roles(
         Role("producer", 0, 4, least, tuple(producing)),
@@ -49,7 +58,7 @@ def lower_tiled(request: Request, limits: DeviceLimits) -> Lowered:
         _view(job, form, name, form.parts.at[operand])
         for name, operand in ((KEYS.map, "k"), (VALUES.map, "v"), (QUERY_MAP, "q"))
     )
-    return Lowered((KernelCall(k.kernel(), (form.groups, 1, 1), tuple(job.args), maps=maps),))
+    return Lowered((KernelCall(k.kernel(), (form.launched, 1, 1), tuple(job.args), maps=maps),))
 
 
 def _view(job: Job, form: Form, name: str, var: Var) -> tuple[tuple[str, int], TensorView]:

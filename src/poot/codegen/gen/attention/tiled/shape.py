@@ -20,20 +20,22 @@ STAGES = 2
 @dataclass(frozen=True, slots=True)
 class Form:
     """`consumers` warpgroups of 64 query rows each share tiles of `tile` keys. `section` query
-    heads run side by side, so that their keys and values stay in the cache."""
+    heads run side by side, so that their keys and values stay in the cache. `launched` groups take
+    the blocks in turn."""
 
     parts: Parts
     consumers: int
     tile: int
     section: int
     registers: tuple[int, int]
+    launched: int
 
     @staticmethod
     def of(request: Request) -> Form:
         """The form that a request's schedule names."""
         parts, get = parts_of(attention_eqn(request.body)), request.schedule.get
         budget = (get("producer_registers"), get("consumer_registers"))
-        return Form(parts, get("consumers"), get("tile"), get("section"), budget)
+        return Form(parts, get("consumers"), get("tile"), get("section"), budget, get("groups"))
 
     @property
     def width(self) -> int:
@@ -57,11 +59,17 @@ class Form:
         return ROWS * self.consumers
 
     @property
+    def buffers(self) -> int:
+        """Blocks whose queries have a place at once."""
+        return 1 if self.width > 128 else 2
+
+    @property
     def row_tiles(self) -> int:
         return -(-self.parts.rows // self.rows)
 
     @property
     def groups(self) -> int:
+        """Blocks of query rows in all."""
         return self.parts.batch * self.parts.heads * self.row_tiles
 
     @property
@@ -84,7 +92,7 @@ class Form:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """One group's work: a batch row, a query head, its first query row; how many tiles of keys,
+    """One block of work: a batch row, a query head, its first query row; how many tiles of keys,
     from tile `last` down; of those, the first `head` and the ones from `tail` on need a look at
     which keys are hidden. `length` is how many keys there are."""
 
@@ -98,14 +106,13 @@ class Block:
     length: Val
 
 
-def block_of(job: Job, form: Form) -> Block:
-    """The group's block: sections of heads in order, the longest tiles of queries first inside,
-    heads innermost."""
+def block_of(job: Job, form: Form, number: Val) -> Block:
+    """The block of that number: sections of heads in order, the longest tiles of queries first
+    inside, heads innermost."""
     k, parts = job.k, form.parts
-    group = k.group_id(0)
     per = form.section * form.row_tiles
-    section = quotient(k, group, per)
-    within = group - section * per
+    section = quotient(k, number, per)
+    within = number - section * per
     turn = quotient(k, within, form.section)
     flat = section * form.section + (within - turn * form.section)
     row = quotient(k, flat, parts.heads)
