@@ -35,8 +35,7 @@ def block_topk(
     """A stable sort of the negated scores, those of no candidate NaN: numpy sorts NaN last."""
     blocks = scores.shape[-1]
     count = candidates(positions, ratio, always)[:, None, :, None]
-    is_open: np.ndarray = np.arange(blocks) < count
-    wide = np.where(is_open, at.wide(scores), np.nan)
+    wide = np.where(_below(blocks, count), at.wide(scores), np.nan)
     order: np.ndarray = np.argsort(-wide, axis=-1, kind="stable")[..., :k]
     taken: np.ndarray = np.where(order < count, order, blocks)
     ids: np.ndarray = np.sort(taken, axis=-1)
@@ -72,14 +71,19 @@ def selected_attention(
             scores = f32(q, softcap) * np.tanh(scores / f32(q, softcap))
         seen = visited(given["ids"][:, :, part], given["positions"][:, part], keys, ratio, always)
         if "len" in given:
-            alive: np.ndarray = np.arange(keys) < given["len"][:, None, None, None]
-            seen = np.logical_and(seen, alive)
+            seen = seen & _below(keys, given["len"][:, None, None, None])
         seen = np.repeat(seen, heads // seen.shape[1], axis=1)
         scores = np.where(seen, scores, f32(scores, -np.inf))
         out[:, :, part] = weighed(softmax(scores, sink), v, ~seen)
         if lse:
             logs[:, :, part] = log_sum(scores)
     return (at.held(out), at.held(logs, 1)) if lse else at.held(out)
+
+
+def _below(extent: int, limit: np.ndarray) -> np.ndarray:
+    """bool [..., extent]: whether an index along the last axis is below its limit."""
+    index: np.ndarray = np.arange(extent)
+    return index < limit
 
 
 def visited(

@@ -115,11 +115,12 @@ def test_a_paged_cache_is_read_where_it_lies(dtype):
     assert eqn.ins[1].type.shape == (60, HKV, D)
 
 
-def test_ids_of_the_users_fuse_under_their_guard():
+@pytest.mark.parametrize("rows", [1, LQ])
+def test_ids_of_the_users_fuse_under_their_guard(rows):
     def fn(q, k, v, ids, at):
         return ops.attention_selected(q, k, v, ids, at, ratio=4, scale=0.5)
 
-    after, declined = fused(fn, specs(ids=True))
+    after, declined = fused(fn, specs(ids=True, rows=rows))
     assert declined == []
     assert "selected_attention" in ops_of(after)
     assert "attention" not in ops_of(after)

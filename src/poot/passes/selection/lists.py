@@ -71,7 +71,7 @@ def candidates_of(scope: Scope, ids: Var, declared: frozenset[int]) -> Count | s
     if wrong is None:
         return "the guard of its ids does not say that they are unique and of candidates"
     batch, heads, rows, k = ids.type.shape
-    first, second = (var_at(wrong, n).type.shape for n in ("first", "second"))
+    first, second = (five_axes(var_at(wrong, n)) for n in ("first", "second"))
     if {first, second} != {(batch, heads, rows, 1, k), (batch, heads, rows, k, 1)}:
         return "the guard of its ids compares other ids"
     if number_at(wrong, "k") != k:
@@ -79,6 +79,11 @@ def candidates_of(scope: Scope, ids: Var, declared: frozenset[int]) -> Count | s
     if guard.outs[1].id not in declared:
         return "its guard's witness is no declared validation; write ops.validate"
     return count_of(scope, var_at(wrong, "count"))
+
+
+def five_axes(x: Var) -> tuple[int, ...]:
+    """The shape with axes of 1 in front, which broadcasting leaves out."""
+    return (1,) * (5 - len(x.type.shape)) + x.type.shape
 
 
 def _of_topk(scope: Scope, eqn: Eqn) -> Count:

@@ -10,11 +10,11 @@ import math
 from dataclasses import dataclass
 
 from poot.ir.attrs import ints_attr
-from poot.ir.graph import TensorType, Var
+from poot.ir.graph import Var
 from poot.passes.attention.declines import Decline, claim
 from poot.passes.attention.views import Axis, View, joined, view_of, whole
 from poot.passes.engine import Scope
-from poot.passes.selection.lists import candidates_of, unlisted
+from poot.passes.selection.lists import candidates_of, five_axes, unlisted
 from poot.passes.selection.pattern import Bind, Index, Number, Of, Reshaped, match, var_at
 from poot.passes.selection.rows import Place, is_one_a_row, place_of, start_of
 
@@ -125,7 +125,7 @@ def _checked(
     list's end counts."""
     blocks = view.base.type.shape[-1]
     list_type = ids[0].type
-    if len(list_type.shape) != 4 or one.type != TensorType("i32", (*list_type.shape, 1)):
+    if len(list_type.shape) != 4 or five_axes(one) != (*list_type.shape, 1):
         return None
     ratio, rest = divmod(var.type.shape[-1], blocks)
     own = whole(view.base).axes
