@@ -4,7 +4,8 @@ SmolLM2-135M decode and prefill, attention alone, a product of 1024, compile tim
     NODE_LLAMA_CPP=folder python -m benchmarks.cpu --threads 2 --out benchmarks/results
 
 Writes cpu-<date>.json and a plot. Times are wall seconds, median and best of the rounds; a row's
-ratio is of medians in this run.
+ratio is of medians in its run. `--only product attention` runs parts and leaves the other rows of
+that record as they are, so that each run is short enough to have the machine to itself.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import gguf
 import matplotlib
 import numpy as np
 import torch
@@ -37,6 +39,7 @@ from tests.support.smollm2 import smollm2_path
 
 CAPACITY, PROMPT = 640, 512
 KINDS = {"file": "Q4_1", "bf16": "BF16", "f32": "F32"}
+PARTS = ("product", "attention", "compile", *KINDS.values())
 COLD = """
 import sys, time
 from poot import api
@@ -93,8 +96,9 @@ def torch_decode(decoder: TorchDecoder, count: int) -> Callable[[], None]:
     return run
 
 
-def model_rows(rounds: int, threads: int, tokens: int) -> Rows:
-    """Tokens a second of each runtime and weight type."""
+def model_rows(rounds: int, threads: int, tokens: int, kinds: Sequence[str]) -> Rows:
+    """Tokens a second of each runtime and weight type. The bound of a decode is one read of every
+    weight, at the rate of a sum measured in the same round."""
     checkpoint = read_checkpoint(smollm2_path())
     rows: Rows = {}
 
@@ -103,6 +107,8 @@ def model_rows(rounds: int, threads: int, tokens: int) -> Rows:
 
     with tempfile.TemporaryDirectory() as folder:
         for dtype, kind in KINDS.items():
+            if kind not in kinds:
+                continue
             path = smollm2_path()
             if dtype != "file":
                 path = Path(folder) / f"{kind}.gguf"
@@ -111,11 +117,13 @@ def model_rows(rounds: int, threads: int, tokens: int) -> Rows:
                 checkpoint, target="cpu", capacity=CAPACITY, buckets=(1, PROMPT), dtype=dtype
             )
             peer = TorchDecoder(torch_model(checkpoint.file, dtype)) if dtype != "file" else None
+            nbytes = sum(int(t.n_bytes) for t in gguf.GGUFReader(path).tensors)
             for n in range(rounds + 1):
                 times = (seconds(prefill(model.session)), seconds(decode(model.session, tokens)))
                 if n:
                     note(f"prefill {kind}", "poot", PROMPT / times[0])
                     note(f"decode {kind}", "poot", tokens / times[1])
+                    note(f"decode {kind}", "bound", bandwidth(threads) * 1e9 / nbytes)
                 if peer is not None:
                     peer.reset()
                     first = seconds(lambda p=peer: p.step(np.arange(100, 100 + PROMPT)))
@@ -217,14 +225,27 @@ def summary(rows: Rows) -> dict[str, object]:
     return out
 
 
-def plot(rows: Rows, target: Path) -> None:
+def merged(path: Path, record: dict[str, object]) -> dict[str, object]:
+    """The record with the runs before it and the rows that only those have."""
+    if not path.exists():
+        return record
+    before = json.loads(path.read_text())
+    return {
+        **record,
+        "runs": before.get("runs", []) + record["runs"],
+        "rows": before["rows"] | record["rows"],
+    }
+
+
+def plot(rows: dict[str, dict[str, object]], target: Path) -> None:
     """Bars of decode and prefill rates by weight type."""
     matplotlib.use("Agg")
     figure, axes = pyplot.subplots(1, 2, figsize=(10, 4))
     for axis, what in zip(axes, ("decode", "prefill"), strict=True):
         kinds = [k for k in KINDS.values() if f"{what} {k}" in rows]
         for at, who in enumerate(("poot", "llama.cpp", "torch")):
-            heights = [statistics.median(rows[f"{what} {k}"].get(who, [0.0])) for k in kinds]
+            found = [rows[f"{what} {k}"].get(who, {"median": 0.0}) for k in kinds]
+            heights = [row["median"] for row in found]
             axis.bar([n + 0.27 * (at - 1) for n in range(len(kinds))], heights, 0.25, label=who)
         axis.set_xticks(range(len(kinds)), kinds)
         axis.set_title(f"SmolLM2-135M {what}, tokens a second")
@@ -238,27 +259,34 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--threads", type=int, default=limits().cores)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--tokens", type=int, default=48)
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument("--out", type=Path, default=None)
     options = parser.parse_args(argv)
     os.environ["POOT_THREADS"] = str(options.threads)
     torch.set_num_threads(options.threads)
     load = os.getloadavg()[0]
     rows: Rows = {"read GB/s": {"numpy": [bandwidth(options.threads)]}}
-    rows |= product_rows(options.rounds) | attention_rows(options.rounds) | compile_rows()
-    rows |= model_rows(options.rounds, options.threads, options.tokens)
+    for part, measured in (("product", product_rows), ("attention", attention_rows)):
+        rows |= measured(options.rounds) if part in options.only else {}
+    rows |= compile_rows() if "compile" in options.only else {}
+    rows |= model_rows(options.rounds, options.threads, options.tokens, options.only)
     record = {
         "machine": description(), "arch": limits().arch, "threads": options.threads,
-        "load at start": load, "load at end": os.getloadavg()[0],
         "python": platform.python_version(),
         "torch": torch.__version__, "numpy": np.__version__, "date": time.strftime("%Y-%m-%d"),
-        "command": "python -m benchmarks.cpu " + " ".join(argv or sys.argv[1:]),
+        "runs": [{
+            "command": "python -m benchmarks.cpu " + " ".join(argv or sys.argv[1:]),
+            "load at start": load, "load at end": os.getloadavg()[0],
+        }],
         "rows": summary(rows),
     }  # fmt: skip
-    print(json.dumps(record, indent=1))
     if options.out is not None:
+        options.out.mkdir(parents=True, exist_ok=True)
         base = options.out / f"cpu-{record['date']}"
+        record = merged(base.with_suffix(".json"), record)
         base.with_suffix(".json").write_text(json.dumps(record, indent=1) + "\n")
-        plot(rows, base.with_suffix(".png"))
+        plot(record["rows"], base.with_suffix(".png"))
+    print(json.dumps(record, indent=1))
     return 0
 
 

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.decode_kernels import Built, Decode, Launcher, Numbers, build, limits_of
+from benchmarks.card_kernels import Built, Launcher, build, limits_of
+from benchmarks.decode_kernels import Decode, Numbers
 from benchmarks.decode_peers import flashinfer_calls, sdpa
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"  # a dry run has none
@@ -208,7 +209,8 @@ class Bench:
         self.launcher = Launcher(built, folder)
         self.tensors = tensors
         self.words = torch.full((max(built.words, 1),), -1, dtype=torch.int32, device=DEVICE)
-        decode = built.decode
+        decode = built.spec
+        assert isinstance(decode, Decode)
         keys = tensors.key_pools if decode.pool else tensors.keys
         values = tensors.value_pools if decode.pool else tensors.values
         self.arguments = []
@@ -356,7 +358,7 @@ def run_row(row: Row, folder: Path) -> dict[str, object]:
         for name, bench in benches.items():
             calls = [bench.call(n) for n in range(sets)]
             times.setdefault(f"poot {name}", []).append(graph_us(calls))
-            if bench.launcher.built.decode.numbers is None:
+            if bench.launcher.built.spec.numbers is None:
                 calls = [bench.call(n, overlap=True) for n in range(sets)]
                 times.setdefault(f"poot {name} overlap", []).append(graph_us(calls))
     report["us"] = times

@@ -7,7 +7,7 @@ cd "$(dirname "$0")/.."
 
 case "${1-}" in
     demo) extras="cpu vulkan wgpu llm cli" ;;
-    test) extras="vulkan wgpu cpu cuda llm cli test" ;;
+    test) extras="vulkan wgpu cpu cuda llm serve cli test" ;;
     *) echo "usage: bash scripts/setup.sh demo|test" >&2; exit 2 ;;
 esac
 mode=$1

@@ -61,6 +61,15 @@ def test_an_argument_with_a_default_needs_no_spec():
     assert graph.eqns[0].attr("value") == 2.0
 
 
+def test_what_follows_an_argument_left_out_goes_by_its_name():
+    def scaled(x, bias=None, by=None):
+        return x * by if bias is None else bias
+
+    graph = poot.trace(scaled, {"x": poot.slot((2,), "f32"), "by": poot.slot((2,), "f32")})
+    assert [i.name for i in graph.inputs] == ["x", "by"]
+    assert [e.op for e in graph.eqns] == ["mul"]
+
+
 def test_storage_is_what_the_spec_says():
     table = np.arange(6, dtype=np.int32)
     graph = poot.trace(

@@ -11,7 +11,7 @@ from typing import cast
 
 from poot.backends.base import Device
 from poot.backends.registry import auto_target, open_device
-from poot.binding import bind_weights
+from poot.binding import bind_weights, need_flag, need_names
 from poot.cache import DiskCache
 from poot.codegen.code import Code
 from poot.codegen.emitters import emit
@@ -145,7 +145,9 @@ class Program(Compiled):
         graphs = {
             name: e.source if self._is_oracle else e.final for name, e in self.entries.items()
         }
-        arrays = bind_weights(graphs, weights or {}, allow_nonfinite)
+        need_flag(allow_nonfinite, "allow_nonfinite")
+        need_flag(device_outputs, "device_outputs")
+        arrays = bind_weights(graphs, {} if weights is None else weights, allow_nonfinite)
         if self._is_oracle:
             return Session(self, OracleRunner(graphs, arrays), graphs, device_outputs)
         if self.device is None:
@@ -184,23 +186,44 @@ def _feeds(graphs: Mapping[str, Graph], limits: DeviceLimits) -> dict[str, Graph
 
 
 def _named(graphs: object) -> dict[str, Graph]:
-    """Entry points by name. Raises BindError on what is no graph, and on a name that is no text."""
+    """Entry points by name. Raises BindError on what is no graph, on a name that is no plain word,
+    and where there is none."""
     if isinstance(graphs, Graph):
         return {"main": graphs}
+    remedy = "make a Graph of a function by poot.trace"
+    if not isinstance(graphs, Mapping) or not graphs:
+        kind = "no entry point" if isinstance(graphs, Mapping) else type(graphs).__name__
+        raise BindError(f"compile needs a Graph, or Graphs by name: got {kind}; {remedy}")
     named: dict[str, Graph] = {}
-    pairs: list[tuple[object, object]] = []
-    if isinstance(graphs, Mapping):
-        pairs = list(cast("Mapping[object, object]", graphs).items())  # what it holds is seen below
-    for name, graph in pairs:
-        if isinstance(name, str) and isinstance(graph, Graph):
-            named[name] = graph
-    if not isinstance(graphs, Mapping) or len(named) != len(pairs):
-        kind = type(cast("object", graphs)).__name__  # any mapping's class has a name
-        raise BindError(
-            f"compile needs a Graph, or Graphs by name: got {kind}; "
-            "make one of a function by poot.trace"
-        )
+    given = cast("Mapping[object, object]", graphs)  # what it holds is seen here
+    for name, graph in need_names(given, "compile").items():
+        if not name.isidentifier():
+            raise BindError(f"compile needs entry points named by a plain word: got {name!r}")
+        if not isinstance(graph, Graph):
+            kind = type(graph).__name__
+            raise BindError(f"entry point {name!r} needs a Graph: got {kind}; {remedy}")
+        named[name] = graph
     return named
+
+
+def _check_options(
+    passes: object, assume_hidden: object, memory_budget: object, cache: object, progress: object
+) -> None:
+    """Raises BindError on an option of another kind."""
+    need_flag(assume_hidden, "assume_hidden")
+    need_flag(cache, "cache")
+    is_passes = isinstance(passes, tuple) and all(
+        isinstance(p, Pass) for p in cast("tuple[object, ...]", passes)
+    )
+    if not is_passes:
+        raise BindError(
+            f"passes needs a tuple of poot.passes.pipeline.Pass: got {passes!r}; "
+            "() runs the primitives"
+        )
+    if memory_budget is not None and not (type(memory_budget) is int and memory_budget >= 0):
+        raise BindError(f"memory_budget needs bytes, an int of 0 or more: got {memory_budget!r}")
+    if not callable(progress):
+        raise BindError(f"progress needs a function (stage, done, total): got {progress!r}")
 
 
 def compile(
@@ -217,9 +240,11 @@ def compile(
 
     `passes=()` runs the primitives as they were written. `memory_budget` in bytes. Under POOT_CHECK
     the oracle compares each entry point with its source: PassError names the worst element. Raises
-    PlanError where entry points disagree, a CapabilityError with its numbers where the device
-    can't, BackendUnavailable where it isn't there."""
+    BindError on an argument of another kind, PlanError where entry points disagree, a
+    CapabilityError with its numbers where the device can't, BackendUnavailable where it isn't
+    there."""
     named = _named(graphs)
+    _check_options(passes, assume_hidden, memory_budget, cache, progress)
     where = resolve_target(target)
     seconds: dict[str, float] = {}
     clock = time.perf_counter()
@@ -247,9 +272,8 @@ def compile(
     )
     seconds["plan"] = time.perf_counter() - clock
     clock = time.perf_counter()
-    requests = (
-        [] if is_oracle else list(dict.fromkeys(s.request for e in plan.lists for s in e.steps))
-    )
+    shared = {id(s.request): s.request for e in plan.lists for s in e.steps}
+    requests = [] if is_oracle else list(dict.fromkeys(shared.values()))
     disk = DiskCache(knobs().cache_dir) if cache else None
     lowered, keys, codes = _lower_all(requests, where.limits, disk, progress)
     seconds["kernels"] = time.perf_counter() - clock

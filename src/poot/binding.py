@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import cast
 
 import numpy as np
@@ -11,6 +11,37 @@ from poot.device_array import DeviceArray
 from poot.errors import BindError
 from poot.ir.dtypes import DTYPES
 from poot.ir.graph import Graph, Input, TensorType, Weight
+
+
+def need_flag(value: object, what: str) -> bool:
+    """A bool. Raises BindError on all else: a text or a number is no answer to yes or no."""
+    if not isinstance(value, bool):
+        raise BindError(f"{what} needs True or False: got {_seen(value)}")
+    return value
+
+
+def need_names(given: object, what: str) -> dict[str, object]:
+    """A mapping by names, as a dict. Raises BindError on what is none, and on a name that is no
+    text."""
+    if not isinstance(given, Mapping):
+        raise BindError(f"{what} needs a dict by names: got {_seen(given)}")
+    items = cast("Mapping[object, object]", given).items()  # what it holds is seen here
+    named = {name: value for name, value in items if isinstance(name, str)}
+    if len(named) < len(items):
+        odd = next(name for name, _ in items if not isinstance(name, str))
+        raise BindError(f"{what} needs names that are texts: got {_seen(odd)}")
+    return named
+
+
+def dotted(unknown: Sequence[str], known: Iterable[str]) -> str:
+    """The remedy where what was given nests under a name that the known ones begin with."""
+    within = sorted(k for k in known if any(k.startswith(f"{name}.") for name in unknown))
+    return f"; names are dotted, one for each array: {', '.join(within[:3])}" if within else ""
+
+
+def _seen(value: object) -> str:
+    kind = type(value).__name__
+    return f"{kind} {value!r}" if isinstance(value, (int, float, str)) else kind
 
 
 def as_array(value: object, name: str, type: TensorType) -> np.ndarray:
@@ -66,14 +97,17 @@ def check_weight(i: Input, value: object, allow_nonfinite: bool) -> np.ndarray:
 
 
 def bind_weights(
-    graphs: Mapping[str, Graph], weights: Mapping[str, object], allow_nonfinite: bool
+    graphs: Mapping[str, Graph], given: object, allow_nonfinite: bool
 ) -> dict[str, np.ndarray]:
-    """Every Weight's array, checked. Raises BindError on a missing, unknown or ill-typed one."""
+    """Every Weight's array, checked; `given` is them by dotted name. Raises BindError on a missing,
+    unknown or ill-typed one."""
+    weights = need_names(given, "bind")
     inputs = {i.name: i for g in graphs.values() for i in g.inputs if isinstance(i.storage, Weight)}
     missing = sorted(set(inputs) - set(weights))
     unknown = sorted(set(weights) - set(inputs))
     if missing or unknown:
         parts = [f"missing {', '.join(missing[:8])}"] if missing else []
         parts += [f"unknown {', '.join(unknown[:8])}"] if unknown else []
-        raise BindError(f"the weights don't match the program: {'; '.join(parts)}")
+        remedy = dotted(unknown, missing)
+        raise BindError(f"the weights don't match the program: {'; '.join(parts)}{remedy}")
     return {name: check_weight(i, weights[name], allow_nonfinite) for name, i in inputs.items()}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, cast
 
 import numpy as np
 
@@ -138,6 +138,8 @@ class Slots(Mapping[str, SlotView]):
 
     def __getitem__(self, name: str) -> SlotView:
         inputs = self._holder.slot_inputs()
+        if not isinstance(cast("object", name), str):  # it comes from the user
+            raise BindError(f"a slot is named by a text: got {name!r}")
         entry, colon, short = name.partition(":")
         if colon and (entry, short) in inputs:
             return SlotView(self._holder, entry, inputs[entry, short])
@@ -148,6 +150,9 @@ class Slots(Mapping[str, SlotView]):
             what = f"slot {name!r} is of several entry points" if several else f"no slot {name!r}"
             raise BindError(f"{what}; slots: {known}")
         return SlotView(self._holder, *names[name])
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and name in self._names()
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._names())

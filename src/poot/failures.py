@@ -44,7 +44,8 @@ def _failure(graph: Graph, n: int, record: np.ndarray, others: int) -> Validatio
         message = f"validate needs every element of its witness ({what}): {where} is false; {tail}"
         return ValidationError(message, loc, guard="validate", index=index, count=count)
     lo, hi = _bounds(maker)
-    message = f"index_guard needs values in {lo}..{hi - 1}: {where} is {value}; {tail}"
+    needed = str(maker.attr("what") or f"values in {lo}..{hi - 1}")
+    message = f"index_guard needs {needed}: {where} is {value}; {tail}"
     return ValidationError(
         message, loc, guard="index_guard", index=index, value=value, bounds=(lo, hi), count=count
     )

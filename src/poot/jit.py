@@ -6,7 +6,6 @@ Sugar over the stages: write them out where there are Weights, States or several
 from __future__ import annotations
 
 import functools
-import inspect
 from collections.abc import Callable
 from typing import cast, overload
 
@@ -17,13 +16,16 @@ from poot.errors import TraceError
 from poot.ir.dtypes import dtype_of
 from poot.ir.tree import flatten, unflatten
 from poot.session import Session
-from poot.trace import RESERVED, Spec, slot, trace
+from poot.trace import RESERVED, Spec, signature_of, slot, trace
 
 Function = Callable[..., object]
 
 
 def _array(name: str, value: object) -> np.ndarray:
-    array = np.asarray(value)
+    try:
+        array = np.asarray(value)
+    except (TypeError, ValueError, RuntimeError) as e:
+        raise TraceError(f"jit needs arrays and numbers: {name} is none: {e}") from e
     if not isinstance(value, np.ndarray):  # a Python number, or a list of them
         narrow = {np.dtype(np.float64): np.float32, np.dtype(np.int64): np.int32}
         array = array.astype(narrow.get(array.dtype, array.dtype))
@@ -58,7 +60,7 @@ def jit(
 def jit_for(fn: Function, target: str) -> Function:
     """`jit` for one function and target."""
     sessions: dict[object, Session] = {}
-    signature = inspect.signature(fn)
+    signature = signature_of(fn, "jit")
     for name, p in signature.parameters.items():
         if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD):
             raise TraceError(

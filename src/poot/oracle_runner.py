@@ -10,7 +10,6 @@ import numpy as np
 from poot.backends.base import Device
 from poot.carried import Carried
 from poot.device_array import Stored
-from poot.errors import BindError
 from poot.failures import feed_failure, guard_failure
 from poot.ir.dtypes import DTYPES
 from poot.ir.graph import Graph, Input, Slot, State
@@ -19,7 +18,7 @@ from poot.limits import profile
 from poot.oracle import Folded, fold
 from poot.oracle import run as run_oracle
 from poot.passes.records import form_records
-from poot.runner import CLOSED, Failure, Parts
+from poot.runner import Failure, Parts
 
 
 class OracleRunner:
@@ -44,7 +43,6 @@ class OracleRunner:
         self._slots: dict[tuple[str, str], np.ndarray] = {}
         self._outputs: dict[str, list[np.ndarray]] = {}
         self._failed: Failure | None = None
-        self._open = True
         for g in graphs.values():
             for i in g.inputs:
                 if isinstance(i.storage, State):
@@ -56,16 +54,11 @@ class OracleRunner:
     def device(self) -> Device | None:
         return None
 
-    def _need_open(self) -> None:
-        if not self._open:
-            raise BindError(CLOSED)
-
     def together(self) -> AbstractContextManager[object]:
         return nullcontext()
 
     def prepare(self, entry: str, fed: bool) -> None:
         """Folds the entry point's weights, once."""
-        self._need_open()
         if entry not in self._left:
             self._left[entry] = fold(self._graphs[entry], self._weights, shared=self._folded)
 
@@ -88,11 +81,9 @@ class OracleRunner:
         self._slots[entry, name] = source.read()
 
     def read_state(self, i: Input) -> np.ndarray:
-        self._need_open()
         return self._states[i.name].copy()
 
     def write_state(self, i: Input, array: np.ndarray) -> None:
-        self._need_open()
         self._states[i.name] = array.copy()
 
     def record(self, entry: str) -> bool:
@@ -155,7 +146,6 @@ class OracleRunner:
         return [("oracle", "numpy", float("nan"))]
 
     def fork(self) -> OracleRunner:
-        self._need_open()
         other = OracleRunner(self._sources, self._weights, self._folded)
         other._states = {n: x.copy() for n, x in self._states.items()}
         other._slots = {key: x.copy() for key, x in self._slots.items()}
@@ -163,10 +153,9 @@ class OracleRunner:
         return other
 
     def wait(self) -> None:
-        self._need_open()
+        """Everything is done when it was asked."""
 
     def close(self) -> None:
-        self._open = False
         self._weights.clear()
         self._left.clear()
         self._outputs.clear()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
+from typing import cast
 
 from poot.errors import BindError
 from poot.ir.text import show
@@ -87,6 +88,10 @@ def _plan_text(entry: EntryPlan) -> str:
 def stage_text(program: Compiled, stage: str, entry: str | None) -> str:
     """One stage of one entry point (or all), as text. Raises BindError with the list of stages, or
     of entry points."""
+    if not isinstance(cast("object", stage), str):  # it comes from the user
+        raise BindError(f"a stage is named by a text: got {stage!r}")
+    if entry is not None and not isinstance(cast("object", entry), str):
+        raise BindError(f"an entry point is named by a text: got {entry!r}")
     if stage == "kernels":
         return "\n\n".join(c.text for c in program.codes)
     if entry is not None and entry not in program.entries:

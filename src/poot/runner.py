@@ -21,7 +21,7 @@ from poot.backends.base import (
 from poot.carried import Carried
 from poot.device_array import Stored
 from poot.device_bytes import from_device, to_device
-from poot.errors import BindError, RangeError, ValidationError
+from poot.errors import RangeError, ValidationError
 from poot.failures import feed_failure, guard_failure
 from poot.ir.dtypes import DTYPES
 from poot.ir.graph import Const, Graph, Input, Slot, TensorType
@@ -38,12 +38,11 @@ from poot.staged_slots import StagedSlots
 Failure = ValidationError | RangeError
 Parts = Sequence[tuple[int, np.ndarray]]
 REST = "rest"  # the space whose bytes are 0xff between launches
-CLOSED = "this session is closed; bind the program again"
 
 
 class Runner(Protocol):
-    """One session's memory. Arrays come checked; nothing here raises a BindError but after
-    `close`. An entry point's plan is prepared, its slots are written, it runs, and then its
+    """One session's memory. Arrays come checked, and nothing is asked after `close`: the session
+    sees to both. An entry point's plan is prepared, its slots are written, it runs, and then its
     failure or its outputs are read."""
 
     @property
@@ -126,7 +125,6 @@ class DeviceRunner:
         self._ready: dict[str, Executable | None] = {}
         self._carried: dict[str, Carried] = {}
         self._doubtful: set[str] = set()  # entry points whose word may be false
-        self._open = True
         self._together = device.together if isinstance(device, Together) else nullcontext
         for space, nbytes in program.plan.spaces:
             if _is_session_owned(space):
@@ -152,8 +150,7 @@ class DeviceRunner:
         return self._together()
 
     def _buffers(self) -> dict[str, Buffer]:
-        if not self._open:
-            raise BindError(CLOSED)
+        self._device.need_open()
         return self._all
 
     def _write_word(self, entry: str) -> None:
@@ -165,7 +162,7 @@ class DeviceRunner:
 
     def write_slot(self, entry: str, name: str, parts: Parts) -> None:
         r = self._residents[slot_name(entry, name)]
-        if not self._open or not r.place.nbytes:
+        if not r.place.nbytes:
             return
         staged, nbytes = self._staged[r.place.space], DTYPES[r.type.dtype].nbytes
         for first, values in parts:
@@ -364,7 +361,6 @@ class DeviceRunner:
         self._all = {}
         self._ready.clear()
         self._carried.clear()
-        self._open = False
 
 
 def _ref(p: Place) -> BufferRef:

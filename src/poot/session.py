@@ -7,10 +7,11 @@ import threading
 from collections.abc import Generator, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 
-from poot.binding import as_array
+from poot.binding import as_array, dotted, need_flag
 from poot.bound_slots import Bound, Slots
 from poot.device_array import DeviceArray
 from poot.errors import BackendError, BindError, LaunchError, SessionBusy, StaleArray
@@ -26,11 +27,11 @@ from poot.slots import WRITE_MAP
 from poot.step_slots import HeldSlots, SlotCheck
 
 
-class Exclusive:
+class Locked:
     """Entered by one thread at a time, again inside too. Raises SessionBusy in a second one."""
 
-    def __init__(self) -> None:
-        self._lock = threading.RLock()
+    def __init__(self, lock: threading.RLock) -> None:
+        self._lock = lock
 
     def __enter__(self) -> None:
         if not self._lock.acquire(blocking=False):
@@ -41,6 +42,20 @@ class Exclusive:
 
     def __exit__(self, *error: object) -> None:
         self._lock.release()
+
+
+class Exclusive(Locked):
+    """Entered as `Locked` is, until `is_open` is false: BindError from then on."""
+
+    def __init__(self, lock: threading.RLock) -> None:
+        super().__init__(lock)
+        self.is_open = True
+
+    def __enter__(self) -> None:
+        super().__enter__()
+        if not self.is_open:
+            self._lock.release()
+            raise BindError("this session is closed; bind the program again")
 
 
 class Writing:
@@ -63,7 +78,7 @@ class States(MutableMapping[str, np.ndarray]):
         self._session = session
 
     def _input(self, name: str) -> Input:
-        found = self._session.state_inputs.get(name)
+        found = self._session.state_inputs.get(name) if name in self else None
         if found is None:
             known = ", ".join(sorted(self._session.state_inputs)) or "none"
             raise BindError(f"there is no State {name!r}; States: {known}")
@@ -71,8 +86,9 @@ class States(MutableMapping[str, np.ndarray]):
 
     def __getitem__(self, name: str) -> np.ndarray:
         with self._session.exclusive():
+            i = self._input(name)
             self._session.need_known(name)
-            return self._session.runner.read_state(self._input(name))
+            return self._session.runner.read_state(i)
 
     def __setitem__(self, name: str, value: object) -> None:
         i = self._input(name)
@@ -87,6 +103,9 @@ class States(MutableMapping[str, np.ndarray]):
 
     def __delitem__(self, name: str) -> None:
         raise BindError(f"State {name!r} can't be deleted; session.reset() zeroes it")
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and name in self._session.state_inputs
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._session.state_inputs)
@@ -117,7 +136,7 @@ class StepTicket:
 
     @contextmanager
     def held(self) -> Generator[None]:
-        with self.session.exclusive():
+        with self.session.locked():
             self.session.need_step(self.number)
             yield
 
@@ -145,7 +164,8 @@ class Session:
             entry: {i.name: SlotCheck(i) for i in g.inputs if isinstance(i.storage, Slot)}
             for entry, g in graphs.items()
         }
-        self._exclusive = Exclusive()
+        lock = threading.RLock()
+        self._exclusive, self._locked = Exclusive(lock), Locked(lock)
         self._held = HeldSlots()
         self._quick: dict[str, QuickStep] = {}
         self._number = 0
@@ -159,11 +179,16 @@ class Session:
         self.slots = Slots(self)
 
     def exclusive(self) -> Exclusive:
-        """One thread at a time. Entering it raises SessionBusy in a second one."""
+        """What a session does it does in here: one thread at a time, until it is closed. Entering
+        it raises SessionBusy in a second thread, and BindError after `close`."""
         return self._exclusive
 
+    def locked(self) -> Locked:
+        """One thread at a time, closed or not. Entering it raises SessionBusy in a second one."""
+        return self._locked
+
     def _graph(self, entry: str) -> Graph:
-        if entry not in self._graphs:
+        if not isinstance(cast("object", entry), str) or entry not in self._graphs:  # the user's
             raise BindError(
                 f"there is no entry point {entry!r}; entry points: "
                 f"{', '.join(sorted(self._graphs))}"
@@ -222,9 +247,12 @@ class Session:
 
     def _unknown_slots(self, entry: str, slots: Mapping[str, object]) -> BindError:
         checks = self._slot_checks[entry]
-        unknown = ", ".join(sorted(set(slots) - set(checks)))
+        unknown = sorted(set(slots) - set(checks))
         known = ", ".join(sorted(checks)) or "none"
-        return BindError(f"entry point {entry!r} has no slot {unknown}; slots: {known}")
+        return BindError(
+            f"entry point {entry!r} has no slot {', '.join(unknown)}; slots: {known}"
+            f"{dotted(unknown, checks)}"
+        )
 
     def _check_device_array(self, i: Input, given: DeviceArray) -> DeviceArray:
         """What the host can tell of a device array. Its words are checked by the device."""
@@ -349,14 +377,17 @@ class Session:
         device. Raises BindError, RangeError, ValidationError (nothing is published) or a
         BackendError. With `device_outputs` the errors of guards and of slots from the device are
         raised at the first of: reading an output, the next step, `wait`."""
-        graph = self._graph(entry)
+        stays = self._device_outputs
+        if device_outputs is not None:
+            stays = need_flag(device_outputs, "device_outputs")
         with self._exclusive:
+            graph = self._graph(entry)
             quick = self._quick.get(entry)
             if quick is None or not self._step_quickly(graph, quick, slots):
                 fed = self._step_at_length(entry, graph, slots)
             else:
                 fed = ()
-            if self._device_outputs if device_outputs is None else device_outputs:
+            if stays:
                 self._pending = (entry, fed)
                 ticket = StepTicket(self, self._number)
                 stored = self.runner.stored(entry) if quick is None else quick.stored
@@ -396,8 +427,8 @@ class Session:
     def capture(self, entry: str = "main") -> Replay:
         """A runner of one entry point whose launches are recorded once, where the backend can
         (`is_replay`)."""
-        self._graph(entry)
         with self.exclusive():
+            self._graph(entry)
             is_replay = self.runner.record(entry)
             carried = self.runner.carried(entry)
             if carried is not None:
@@ -426,8 +457,8 @@ class Session:
     def profile(self, entry: str = "main", **slots: object) -> Profile:
         """Runs the entry point once more with a time for each launch. It is a step: State moves on,
         and it raises what a step raises. Slots are given by the host."""
-        graph = self._graph(entry)
         with self.exclusive():
+            graph = self._graph(entry)
             if any(isinstance(v, DeviceArray) for v in slots.values()):
                 raise BindError("a profile takes slots from the host; give it .numpy()")
             self._begin(entry, slots)
@@ -447,8 +478,11 @@ class Session:
 
     def close(self) -> None:
         """Frees the session's device memory. Using it after raises BindError, its outputs left on
-        the device StaleArray."""
-        with self.exclusive():
+        the device StaleArray; closing it again does nothing."""
+        with self.locked():
+            if not self._exclusive.is_open:
+                return
+            self._exclusive.is_open = False
             self._number += 1
             self._pending = None
             self._quick.clear()

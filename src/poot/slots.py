@@ -167,7 +167,10 @@ def check_update(
         raise BindError(
             f"slot {i.name!r} {type} needs an index for each axis: got {len(index)} of them"
         )
-    axes = [np.asarray(x) for x in index]
+    try:
+        axes = [np.asarray(x) for x in index]
+    except ValueError as e:
+        raise BindError(f"slot {i.name!r} needs integers to index it: {e}") from e
     for axis, (given, extent) in enumerate(zip(axes, type.shape, strict=True)):
         if given.dtype.kind not in "iu":
             raise BindError(f"slot {i.name!r} needs integers to index axis {axis}: {given.dtype}")

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import inspect
 import keyword
-import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import cast
@@ -22,6 +21,7 @@ from poot.ir.graph import Const, Graph, Slot, State, Storage, TensorType, Var, W
 from poot.ir.ranges import bounds, input_interval
 from poot.ir.tree import Tree, flatten, join, unflatten
 from poot.ops.array import Array
+from poot.ops.kinds import wholes
 from poot.ops.record import Recorder, device_bytes, here, recording, refuse
 from poot.slots import check_slot_type
 
@@ -38,7 +38,7 @@ class Spec:
 
 
 def _type(what: str, shape: tuple[int, ...], dtype: str) -> TensorType:
-    if dtype not in DTYPES:
+    if not isinstance(cast("object", dtype), str) or dtype not in DTYPES:  # it is the user's
         refuse(what, f"a dtype among {', '.join(DTYPES)}", error=TraceError, dtype=dtype)
     extents = _whole(what, shape, "a tuple of whole extents", "shape")
     if any(n < 0 for n in extents):
@@ -48,10 +48,10 @@ def _type(what: str, shape: tuple[int, ...], dtype: str) -> TensorType:
 
 def _whole(what: str, numbers: tuple[int, ...], rule: str, name: str) -> tuple[int, ...]:
     """The numbers as ints. A fraction, a text or a lone number is refused, never cut."""
-    try:
-        return tuple(operator.index(n) for n in numbers)
-    except TypeError:
+    found = wholes(numbers)
+    if found is None:
         refuse(what, rule, error=TraceError, **{name: repr(numbers)})
+    return found
 
 
 def weight(shape: tuple[int, ...], dtype: str = "f32") -> Spec:
@@ -76,7 +76,11 @@ def slot(
     user's own. An integer slot may declare `range` (lo, hi), hi excluded, which every bind
     checks."""
     type_ = _type("slot", shape, dtype)
-    if not kind.isidentifier() or keyword.iskeyword(kind):
+    if (
+        not isinstance(cast("object", kind), str)
+        or not kind.isidentifier()
+        or keyword.iskeyword(kind)
+    ):
         refuse("slot", "a kind that is a plain name", error=TraceError, kind=repr(kind))
     if range is None:
         _check_slot(Slot(kind), type_)
@@ -100,11 +104,26 @@ def _check_slot(declared: Slot, type_: TensorType) -> None:
         raise TypeRuleError(e.message, here()) from None
 
 
-def const(array: np.ndarray) -> Spec:
-    """An input whose numbers are known now; its bytes are read here. int64 that fits becomes
-    i32."""
-    dtype, data = device_bytes(array, "const")
-    return Spec(TensorType(dtype, array.shape), Const(data))
+def const(array: object) -> Spec:
+    """An input whose numbers are known now; its bytes are read here. int64 that fits becomes i32.
+    Takes numpy, and what has `__dlpack__` or `__array__`; raises TraceError on lists and numbers,
+    which have no dtype."""
+    is_numpy = isinstance(array, (np.ndarray, np.generic))
+    held = np.asarray(cast("np.ndarray", array)) if is_numpy else _known(array)  # as it says
+    dtype, data = device_bytes(held, "const")
+    return Spec(TensorType(dtype, held.shape), Const(data))
+
+
+def _known(value: object) -> np.ndarray:
+    try:
+        if hasattr(value, "__dlpack__"):
+            return np.from_dlpack(value)  # pyright: ignore[reportArgumentType] - it has __dlpack__
+        if hasattr(value, "__array__"):
+            return np.asarray(value)
+    except (BufferError, RuntimeError, TypeError, ValueError) as e:
+        refuse("const", "an array that numpy can read", error=TraceError, reason=e)
+    remedy = "Write np.asarray(..., np.float32), or the dtype that you mean"
+    refuse("const", "a numpy array", remedy, TraceError, got=type(value).__name__)
 
 
 def trace(fn: Callable[..., object], specs: tuple[object, ...] | Mapping[str, object]) -> Graph:
@@ -132,6 +151,14 @@ def trace(fn: Callable[..., object], specs: tuple[object, ...] | Mapping[str, ob
         return recorder.builder.graph(outputs, pairs, tree)
 
 
+def signature_of(fn: Callable[..., object], who: str) -> inspect.Signature:
+    """The function's signature. Raises TraceError on what is no function, or has none."""
+    try:
+        return inspect.signature(fn)
+    except (TypeError, ValueError) as e:
+        refuse(who, "a Python function", error=TraceError, got=type(fn).__name__, reason=e)
+
+
 def _by_name(fn: Callable[..., object], specs: object) -> dict[str, object]:
     """Specs by parameter name, in the order of the parameters."""
     name = getattr(fn, "__name__", repr(fn))
@@ -143,7 +170,7 @@ def _by_name(fn: Callable[..., object], specs: object) -> dict[str, object]:
             error=TraceError,
             got=given,
         )
-    signature = inspect.signature(fn)
+    signature = signature_of(fn, "trace")
     try:
         bound = signature.bind(**given) if isinstance(given, Mapping) else signature.bind(*given)
     except TypeError as e:
@@ -173,15 +200,17 @@ def _inputs(recorder: Recorder, name: str, spec: object) -> tuple[object, list[t
 def _call(fn: Callable[..., object], values: dict[str, object]) -> object:
     positional: list[object] = []
     keywords: dict[str, object] = {}
+    is_gap = False  # what stands after an argument left out goes by its name
     for name, parameter in inspect.signature(fn).parameters.items():
         if name not in values:
+            is_gap = True
             continue
         value = values[name]
         if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
             positional.extend(_parts(value))
         elif parameter.kind is inspect.Parameter.VAR_KEYWORD:
             keywords.update(cast("dict[str, object]", value))  # bind made it
-        elif parameter.kind is inspect.Parameter.KEYWORD_ONLY:
+        elif is_gap or parameter.kind is inspect.Parameter.KEYWORD_ONLY:
             keywords[name] = value
         else:
             positional.append(value)

@@ -31,6 +31,9 @@ MUTABLE = {
     "poot.codegen.kir.trips._Counter": "a walk in progress",
     "poot.codegen.llvm.homes._Life": "a walk in progress",
     "poot.oracle.fold.Folded": "values folded so far, shared by entry points",
+    "poot.llm.metrics.Tally": "counters of an engine that runs",
+    "poot.llm.prefix.Entry": "a cached block: when it was used, and what stands behind it",
+    "poot.llm.scheduler.Sequence": "a request's tokens as they come",
     "poot.planner.make.Planner": "a plan in the making",
     "poot.planner.transaction.Transaction": "an entry point's work in the making",
 }

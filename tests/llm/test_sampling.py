@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from poot.errors import RequestError, ValidationError
-from poot.llm.sampling import Sampling, sample, uniform
+from poot.llm.sampling import Sampling, penalised, sample, uniform
 
 LOGITS = np.array([0.0, 2.0, 1.0, 2.0, -np.inf, -1.0], np.float32)
 
@@ -122,3 +122,36 @@ def test_logits_that_are_no_numbers_are_refused_with_their_token(value: float):
 def test_logits_that_hide_every_token_are_refused():
     with pytest.raises(ValidationError, match="every logit is -inf"):
         sample(np.full(4, -np.inf, np.float32), Sampling(), 0)
+
+
+def test_min_p_keeps_what_is_near_the_most_probable():
+    # Shares to the largest: 1, 1, 0.37, 0.14, 0.05.
+    got = draws(Sampling(temperature=1.0, min_p=0.3))
+    want = softmax(np.array([-np.inf, 2, 1, 2, -np.inf, -np.inf]))
+    np.testing.assert_allclose(got, want, atol=0.032)
+    assert draws(Sampling(temperature=1.0, min_p=1.0), 50)[[1, 3]].sum() == 1.0
+
+
+def test_a_penalty_makes_tokens_of_the_text_less_likely_and_no_others():
+    assert sample(LOGITS, Sampling(penalty=1.5), 0, [1, 1]) == 3
+    assert sample(LOGITS, Sampling(penalty=3.0), 0, [1, 3]) == 2
+    np.testing.assert_array_equal(
+        penalised(LOGITS, 2.0, [1, 5]), np.float32([0, 1, 1, 2, -np.inf, -2])
+    )
+    assert penalised(LOGITS, 1.0, [1]) is LOGITS
+    assert penalised(LOGITS, 2.0, []) is LOGITS
+
+
+@pytest.mark.parametrize(
+    "options, words",
+    [
+        ({"min_p": 1.5}, "min_p is 1.5"),
+        ({"min_p": -0.1}, "min_p is -0.1"),
+        ({"min_p": float("nan")}, "min_p is nan"),
+        ({"penalty": 0.0}, "the repetition penalty is 0.0"),
+        ({"penalty": float("inf")}, "the repetition penalty is inf"),
+    ],
+)
+def test_new_options_out_of_range_are_refused(options: dict[str, float], words: str):
+    with pytest.raises(RequestError, match=words):
+        Sampling(**options)  # pyright: ignore[reportArgumentType] - by name

@@ -78,10 +78,10 @@ def test_two_states_that_swap_are_staged_first():
     assert all(s.ins[0].space == "arena" for s in plan.entries[0].steps[-2:])
 
 
-def test_a_later_reader_of_the_old_state_is_copied_functionally():
+def test_a_cache_whose_old_value_is_read_later_is_never_copied():
     text = CACHE.replace("reduce(v3)", "reduce(v0)")
-    plan = plan_text(main=text)
-    assert all(not s.request.updates for s in plan.entries[0].steps)
+    with pytest.raises(DonationError, match=r"State v0 .*the step of v4 reads its old value later"):
+        plan_text(main=text)
 
 
 REGION = """region(v0, v1, v2) anchor=none updates=((0, 0),) body={

@@ -46,6 +46,7 @@ def check_drawn(target: str, most: int, dtypes: tuple[str, ...]) -> None:
     @example(Form(1, 1, 1, 1, 1, 1, 1))
     @example(Form(0, 4, 2, 3, 5, 8, 8, "causal"))
     @example(Form(2, 4, 2, 5, 7, 33, 8, "-inf plane"))
+    @example(Form(1, 9, 3, 26, 2, 1, 1, "alibi", dtypes[-1]))
     def check(form: Form) -> None:
         check_form(form, target)
 

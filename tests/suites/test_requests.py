@@ -18,6 +18,8 @@ SIMULATED = ("lavapipe", "webgpu-baseline", "h200", "cpu-avx2")
 
 def given(case: Case, request: object) -> list[np.ndarray]:
     """Random inputs, lengths and pool slots within what the op reads."""
+    if case.feed is not None:
+        return case.feed()
     ins = inputs_of(request)
     if case.name == "attention-live":
         ins[3] = np.array([1, 37], np.int32)

@@ -233,6 +233,49 @@ def test_a_step_with_split_keys_between_is_undone_and_its_scratch_starts_anywher
     session.close()
 
 
+LATER: dict[str, Callable] = {
+    "a step": lambda kv, new: (kv * new).sum(),
+    "a step that could have gone first": lambda kv, new: kv.sum(),
+    "an output": lambda kv, new: kv,
+}
+WRITES: dict[str, Callable] = {
+    "dynamic_update_slice": lambda kv, x, at: ops.dynamic_update_slice(kv, x, at, axis=0),
+    "scatter_update": lambda kv, x, at: ops.scatter_update(kv, x, at.reshape((1,))),
+}
+
+
+@EVERYWHERE
+@pytest.mark.parametrize("write", WRITES)
+@pytest.mark.parametrize("later", LATER)
+def test_a_state_whose_old_value_is_read_after_its_update_is_refused(target, write, later):
+    def step(kv, x, at):
+        new = WRITES[write](kv, x, at)
+        return LATER[later](kv, new), new
+
+    specs = (poot.state((CAP, WIDTH)), poot.slot((1, WIDTH), "f32"))
+    graph = poot.trace(step, (*specs, poot.slot((), "i32", range=(0, CAP))))
+    who = "an output" if later == "an output" else r"the step at .*test_transactions.py:\d+"
+    with pytest.raises(
+        DonationError, match=f"{who} reads its old value later; read it before"
+    ) as e:
+        compile_on(target, graph)
+    assert "test_transactions.py" in e.value.loc
+
+
+@EVERYWHERE
+def test_an_old_value_read_before_its_update_costs_no_copy(target):
+    def step(kv, x, at):
+        old = kv.sum(axis=1)
+        return old, ops.dynamic_update_slice(kv, x, at, axis=0)
+
+    specs = (poot.state((CAP, WIDTH)), poot.slot((1, WIDTH), "f32"))
+    session = session_of(target, poot.trace(step, (*specs, poot.slot((), "i32", range=(0, CAP)))))
+    assert "by a copy" not in session.program.explain()
+    np.testing.assert_array_equal(session.step(x=X[1:2], at=3), np.zeros(CAP))
+    np.testing.assert_array_equal(session.step(at=3), np.eye(CAP)[3] * X[1].sum())
+    session.close()
+
+
 def counter(total, x, at):
     """Adds to one element of a State, and hands out what the next step may be fed."""
     total = ops.dynamic_update_slice(total, ops.dynamic_slice(total, at, 1) + x, at, axis=0)

@@ -104,8 +104,17 @@ def arrays_of(form: Form) -> dict[str, np.ndarray]:
     return feed if mask is None else feed | {"mask": mask}
 
 
-def graph_of(form: Form) -> Graph:
-    """The form as a graph of primitives; each array is a slot by its name."""
+def _alibi(form: Form) -> np.ndarray:
+    """The bias as the form's dtype holds it: it is an operand of attention, rounded before."""
+    t, r = np.arange(form.keys), np.arange(form.rows)[:, None] + form.keys - form.rows
+    distance = (t - r).astype(np.float32)
+    bias = ops.alibi_slopes(form.heads)[None, :, None, None] * distance
+    return bias.astype(DTYPES[form.dtype].numpy)
+
+
+def graph_of(form: Form, known_mask: bool = False) -> Graph:
+    """The form as a graph of primitives; each array is a slot by its name. With `known_mask` a bias
+    that the graph would make is a constant, in the form's dtype."""
     feed = arrays_of(form)
 
     def attend(q: Array, k: Array, v: Array, mask: Array | None = None) -> object:
@@ -115,7 +124,10 @@ def graph_of(form: Form) -> Graph:
             return ops.attention_prefill(q, k, v, window=window, **options)
         if form.mask == "alibi":
             slopes = ops.alibi_slopes(form.heads)
-            mask = ops.alibi_bias(slopes, form.rows, form.keys, dtype=form.dtype)
+            made = ops.alibi_bias(slopes, form.rows, form.keys, dtype=form.dtype)
+            return ops.attention_masked(
+                q, k, v, mask=_alibi(form) if known_mask else made, **options
+            )
         return ops.attention_masked(q, k, v, mask=mask, **options)
 
     if "mask" in feed:
@@ -130,14 +142,16 @@ def _slot(x: np.ndarray) -> object:
 
 def wanted(form: Form, graph: Graph, feed: dict[str, np.ndarray]) -> np.ndarray:
     """What is right, in the form's dtype: the unfused chain in f64; in f32 where the mask's numbers
-    absorb scores. A 16-bit form's intermediates are f32 or wider: rounded once, at the end."""
+    absorb scores. A 16-bit form's intermediates are f32 or wider: rounded once, at the end. Its
+    mask is an operand, which f64 mode would leave unrounded where the graph makes it."""
     absorbs = form.mask in ABSORBING
     if absorbs and form.dtype != "f32":
         wide = {n: x if x.dtype == np.bool_ else x.astype(np.float32) for n, x in feed.items()}
         twin = graph_of(replace(form, dtype="f32"))
         (out,) = run(twin, wide).outputs
     else:
-        (out,) = run(graph, feed, f64=not absorbs).outputs
+        known = graph_of(form, known_mask=True) if form.mask == "alibi" else graph
+        (out,) = run(known, feed, f64=not absorbs).outputs
     with np.errstate(all="ignore"):
         return out.astype(np.float32).astype(DTYPES[form.dtype].numpy)
 

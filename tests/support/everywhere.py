@@ -20,6 +20,7 @@ from poot.backends.registry import BACKENDS, open_device
 from poot.errors import BackendUnavailable
 from poot.ir.attrs import graph_attr
 from poot.ir.graph import Eqn, Graph, Slot, State, Weight
+from poot.limits import DeviceLimits
 from poot.oracle import Result
 from poot.passes.pipeline import PIPELINE, Pass
 from poot.session import Session
@@ -87,24 +88,28 @@ def compile_on(
     *,
     passes: tuple[Pass, ...] = PIPELINE,
     fresh: bool = False,
+    limits: DeviceLimits | None = None,
 ) -> Program:
-    """The graphs compiled for a target's own device, past the disk cache. A program that was made
-    lately in this process serves again, unless `fresh`."""
+    """The graphs compiled for a target's own device, past the disk cache, under its limits or
+    these. A program that was made lately in this process serves again, unless `fresh`."""
     named = {"main": graphs} if isinstance(graphs, Graph) else graphs
     key = tuple((name, g, g.tree) for name, g in named.items())
-    return (_compiled.__wrapped__ if fresh else _compiled)(target, key, passes)
+    return (_compiled.__wrapped__ if fresh else _compiled)(target, key, passes, limits)
 
 
 @functools.lru_cache(maxsize=48)
 def _compiled(
-    target: str, named: tuple[tuple[str, Graph, object], ...], passes: tuple[Pass, ...]
+    target: str,
+    named: tuple[tuple[str, Graph, object], ...],
+    passes: tuple[Pass, ...],
+    limits: DeviceLimits | None,
 ) -> Program:
     """Each kernel for Vulkan is shown to spirv-val once."""
     graphs = {name: g for name, g, _ in named}
     if target == "oracle":
         return compile_program(graphs, target="oracle", passes=passes)
     device = device_of(target)
-    made = compile_program(graphs, target=device.limits, passes=passes, cache=False)
+    made = compile_program(graphs, target=limits or device.limits, passes=passes, cache=False)
     if target == "vulkan":
         for code in made.codes:
             if code.key not in _VALID:

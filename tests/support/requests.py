@@ -3,12 +3,16 @@ dtype and odd shapes, as bodies in text."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+
+import numpy as np
 
 from poot.limits import DeviceLimits
 from poot.planner.request import Request, Schedule
 from tests.support.launch import request_of
 from tests.support.products import BODIES, matmul_text
+from tests.support.selected_forms import ALONE, NARROW, PREFILL, best_inputs, best_text, form_text
 
 Updates = tuple[tuple[int, int], ...]
 
@@ -16,7 +20,8 @@ Updates = tuple[tuple[int, int], ...]
 @dataclass(frozen=True, slots=True)
 class Case:
     """A step by name: its body, how it is anchored, what it updates, its schedule where it is not
-    the chosen one, and how close to the oracle it comes on unit-normal inputs."""
+    the chosen one, how close to the oracle it comes on unit-normal inputs, and its inputs where
+    they are not just any."""
 
     name: str
     body: str
@@ -24,6 +29,7 @@ class Case:
     updates: Updates = ()
     schedule: Schedule | None = None
     within: float = 2e-5
+    feed: Callable[[], list[np.ndarray]] | None = None
 
     def request(self, limits: DeviceLimits) -> Request:
         return request_of(self.body, self.anchor, self.updates, limits, self.schedule)
@@ -185,16 +191,55 @@ def _attention() -> list[Case]:
         "paged": attention_text(extra=(("read", "i32[2,37]"),)),
         "sink": attention_text(extra=(("sink", "f32[4]"),)),
         "lse": attention_text(lse=True),
+        "grouped": attention_text("bf16", heads=(8, 2), rows=1, keys=100, widths=(64, 64)),
+        "tiled": attention_text("bf16", heads=(4, 2), rows=70, keys=150, widths=(64, 64)),
+        "grouped-lanes": attention_text(heads=(8, 2), rows=1, keys=100, widths=(64, 64)),
         "causal": attention_text(causal=34),
         "window": attention_text(causal=34, window=5),
     }
-    cases = [Case(f"attention-{n}", body, "attention") for n, body in forms.items()]
+    cases = [
+        Case(f"attention-{n}", x, "attention", within=WITHIN["bf16" if "bf16" in x else "f32"])
+        for n, x in forms.items()
+    ]
     for dtype in FLOATS:
         body = attention_text(dtype, widths=(33, 63))
         cases.append(Case(f"attention-{dtype}", body, "attention", within=WITHIN[dtype]))
     return cases
 
 
+def _selected() -> list[Case]:
+    """Every seventh form of selected attention, those of narrow floats, and the best blocks."""
+    cases: list[Case] = []
+    for n, form in enumerate((*ALONE[1::3], *PREFILL[1::2], *NARROW)):
+
+        def feed(form=form) -> list[np.ndarray]:
+            return list(form_text(form)[1].values())
+
+        body = form_text(form)[0]
+        name = f"selected-{n}-{form.dtype}"
+        cases.append(Case(name, body, "attention", within=WITHIN[form.dtype], feed=feed))
+    for shape, k, ratio, dtype in (
+        ((2, 2, 3, 33), 5, 4, "f32"),
+        ((1, 1, 2, 300), 64, 1, "bf16"),
+        ((1, 2, 1, 9000), 70, 4, "f16"),
+    ):
+
+        def drawn(shape=shape, ratio=ratio, dtype=dtype) -> list[np.ndarray]:
+            return best_inputs(shape, ratio, dtype, ties=True)
+
+        body = best_text(shape, k, ratio, dtype=dtype)
+        cases.append(Case(f"best-{k}-{dtype}", body, "none", feed=drawn))
+    return cases
+
+
 CASES: dict[str, Case] = {
-    c.name: c for c in (*_elementwise(), *_reduce(), *_rank(), *_products(), *_attention())
+    c.name: c
+    for c in (
+        *_elementwise(),
+        *_reduce(),
+        *_rank(),
+        *_products(),
+        *_attention(),
+        *_selected(),
+    )
 }

@@ -103,6 +103,10 @@ class Device(Protocol):
         """For people: the device's name and driver."""
         ...
 
+    def need_open(self) -> None:
+        """Raises BackendError after `close`, DeviceLost where the device is gone."""
+        ...
+
     def allocate(self, nbytes: int, label: str) -> Buffer:
         """Zero-filled memory. Raises OutOfDeviceMemory (asked, free) or BindingLimit."""
         ...

@@ -1,4 +1,4 @@
-"""The command line: `poot demo`, `poot generate`, `poot devices`, `poot explain`."""
+"""The command line: `poot demo`, `generate`, `chat`, `serve`, `devices`, `explain`."""
 
 from poot.cli.main import main
 

@@ -16,8 +16,8 @@ from poot.llm.load import LoadedModel, fitting, load_model, read_checkpoint
 from poot.llm.sampling import Sampling
 
 SLOW = (
-    "This device is a CPU that stands in for a GPU: expect about a token a second. "
-    "`--target oracle` runs plain numpy instead."
+    "This device is a CPU that stands in for a GPU, and slow: a few tokens a second of a small "
+    "model. `--target cpu` is faster, where it is there; `--target oracle` runs plain numpy."
 )
 
 

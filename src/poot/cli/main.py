@@ -7,10 +7,26 @@ import importlib
 import sys
 from typing import Protocol, TextIO
 
-from poot.cli.options import Command, Devices, Explain, parse
+from poot.cli.options import Chat, Command, Devices, Explain, Generate, Serve, parse
 from poot.errors import BackendUnavailable, PootError
 
-EXTRAS = {"gguf": "llm", "tokenizers": "llm", "jinja2": "llm"}
+EXTRAS = {
+    "gguf": "llm",
+    "tokenizers": "llm",
+    "jinja2": "llm",
+    "safetensors": "llm",
+    "fastapi": "serve",
+    "starlette": "serve",
+    "pydantic": "serve",
+    "uvicorn": "serve",
+}
+NAMES: dict[type[Command], str] = {
+    Devices: "devices",
+    Explain: "explain",
+    Generate: "generate",
+    Chat: "chat",
+    Serve: "serve",
+}
 
 
 class Runs(Protocol):
@@ -43,9 +59,7 @@ def main(
 def module(command: Command) -> Runs:
     """The command's module. It is imported only when asked for, so that no command needs the
     libraries of another. Raises BackendUnavailable naming the extra that is missing."""
-    name = "generate"
-    if isinstance(command, Devices | Explain):
-        name = "devices" if isinstance(command, Devices) else "explain"
+    name = NAMES[type(command)]
     try:
         found: Runs = importlib.import_module(f"poot.cli.{name}")  # pyright: ignore[reportAssignmentType] - a module, by its protocol
     except ModuleNotFoundError as missing:

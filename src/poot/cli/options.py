@@ -45,7 +45,52 @@ class Explain:
     entry: str
 
 
-Command = Generate | Devices | Explain
+@dataclass(frozen=True, slots=True)
+class Program:
+    """What a paged program is made with. `adapters` are (name, PEFT folder); `blocks` is None for
+    four sequences of the whole capacity."""
+
+    model: Path | None
+    target: str
+    dtype: str
+    capacity: int
+    blocks: int | None
+    decode_rows: tuple[int, ...]
+    prefill: tuple[tuple[int, int], ...]
+    kv: str
+    adapters: tuple[tuple[str, Path], ...]
+    rank: int
+
+
+@dataclass(frozen=True, slots=True)
+class Chat:
+    """`poot chat`: messages from stdin, one a line, answers on stdout."""
+
+    program: Program
+    system: str
+    max_tokens: int
+    temperature: float
+    top_k: int
+    top_p: float
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Serve:
+    """`poot serve`: the HTTP server. `api_key_file` holds the key that clients have to show."""
+
+    program: Program
+    name: str
+    host: str
+    port: int
+    api_key_file: Path | None
+    most_requests: int
+    most_prompt: int | None
+    most_bytes: int
+    drain: float
+
+
+Command = Generate | Devices | Explain | Chat | Serve
 
 
 def parser() -> argparse.ArgumentParser:
@@ -68,6 +113,8 @@ def parser() -> argparse.ArgumentParser:
     run.add_argument("--chat", action="store_true", help="as a message, in the model's own format")
     _model_options(run)
     _sampling_options(run)
+    _add_chat(commands.add_parser("chat", help="talk with a model, message by message"))
+    _add_serve(commands.add_parser("serve", help="serve a model over HTTP, as OpenAI's API"))
     commands.add_parser("devices", help="list devices, and why a backend has none")
     explain = commands.add_parser("explain", help="what a model's compile did, and why")
     explain.add_argument("--model", type=Path, help="a GGUF file (default: the demo's)")
@@ -99,6 +146,68 @@ def _sampling_options(to: argparse.ArgumentParser) -> None:
     to.add_argument("--seed", type=int, default=0)
 
 
+def _add_chat(to: argparse.ArgumentParser) -> None:
+    _program_options(to)
+    to.add_argument("--system", default="", help="what the model is told first")
+    _sampling_options(to)
+    to.set_defaults(max_tokens=512)
+
+
+def _add_serve(to: argparse.ArgumentParser) -> None:
+    _program_options(to)
+    to.add_argument("--name", default="", help="the model's name for clients (default: the file's)")
+    to.add_argument("--host", default="127.0.0.1", help="default: this machine alone")
+    to.add_argument("--port", type=int, default=8000)
+    to.add_argument("--api-key-file", type=Path, help="a file with the key clients have to show")
+    to.add_argument("--max-requests", type=int, default=64, help="served at once (default: 64)")
+    to.add_argument("--max-prompt", type=int, help="tokens of a prompt (default: the capacity)")
+    to.add_argument("--max-bytes", type=int, default=1 << 20, help="of a request's body")
+    to.add_argument("--drain", type=float, default=30.0, help="seconds for what runs at the end")
+
+
+def _program_options(to: argparse.ArgumentParser) -> None:
+    to.add_argument("--model", type=Path, help="a GGUF file (default: the demo's)")
+    _model_options(to)
+    to.add_argument("--capacity", type=int, default=2048, help="positions of one sequence")
+    to.add_argument("--blocks", type=int, help="of 16 positions, for all sequences together")
+    to.add_argument("--decode-rows", type=_numbers, default=(1, 4), metavar="1,4,...")
+    to.add_argument("--prefill", type=_buckets, default=((1, 16), (1, 64)), metavar="1x16,1x64,...")
+    to.add_argument("--kv", default="f32", help="f32, f16, bf16, int8 or fp8: how a cache is kept")
+    to.add_argument("--adapter", type=_adapter, action="append", default=[], metavar="NAME=FOLDER")
+    to.add_argument("--rank", type=int, default=16, help="the largest rank of an adapter")
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in text.split(","))
+
+
+def _buckets(text: str) -> tuple[tuple[int, int], ...]:
+    pairs = [part.split("x") for part in text.split(",")]
+    return tuple((int(rows), int(tokens)) for rows, tokens in pairs)
+
+
+def _adapter(text: str) -> tuple[str, Path]:
+    name, equals, folder = text.partition("=")
+    if not (name and equals and folder):
+        raise argparse.ArgumentTypeError(f"needs NAME=FOLDER: {text}")
+    return name, Path(folder)
+
+
+def _program(given: argparse.Namespace) -> Program:
+    return Program(
+        model=given.model,
+        target=given.target,
+        dtype=_dtype(given),
+        capacity=given.capacity,
+        blocks=given.blocks,
+        decode_rows=given.decode_rows,
+        prefill=given.prefill,
+        kv=given.kv,
+        adapters=tuple(given.adapter),
+        rank=given.rank,
+    )
+
+
 def _dtype(given: argparse.Namespace) -> str:
     return given.dtype or ("f32" if given.target == "oracle" else "file")
 
@@ -117,6 +226,28 @@ def parse(arguments: list[str]) -> Command:
             chunk=given.chunk,
             stage=given.stage,
             entry=given.entry,
+        )
+    if given.command == "chat":
+        return Chat(
+            program=_program(given),
+            system=given.system,
+            max_tokens=given.max_tokens,
+            temperature=given.temperature,
+            top_k=given.top_k,
+            top_p=given.top_p,
+            seed=given.seed,
+        )
+    if given.command == "serve":
+        return Serve(
+            program=_program(given),
+            name=given.name,
+            host=given.host,
+            port=given.port,
+            api_key_file=given.api_key_file,
+            most_requests=given.max_requests,
+            most_prompt=given.max_prompt,
+            most_bytes=given.max_bytes,
+            drain=given.drain,
         )
     return Generate(
         model=given.model,

@@ -73,6 +73,8 @@ def decode(data: bytes) -> tuple[Lowered, tuple[Code, ...]]:
     try:
         size = int.from_bytes(data[:8], "little")
         calls = cast("list[dict[str, object]]", json.loads(data[8 : 8 + size]))
+        if not isinstance(cast("object", calls), list):  # JSON of any shape
+            raise TypeError(f"its head is a {type(calls).__name__}")
         at = 8 + size
         out: list[KernelCall] = []
         codes: list[Code] = []

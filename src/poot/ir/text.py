@@ -42,7 +42,12 @@ _DEEPEST = 32
 
 
 def show(graph: Graph, *, loc: bool = False) -> str:
-    """The graph's text, each line ended. With loc, `# file:line` follows an eqn that has one."""
+    """The graph's text, each line ended. With loc, `# file:line` follows an eqn that has one.
+    Raises VerifyError on what is no graph."""
+    if not isinstance(cast("object", graph), Graph):  # it comes from the user
+        raise VerifyError(f"show needs a Graph: got {type(graph).__name__}")
+    if not isinstance(cast("object", loc), bool):
+        raise VerifyError(f"show needs True or False for loc: got {type(loc).__name__}")
     return "".join(f"{line}\n" for line in _graph_lines(graph, "", loc))
 
 

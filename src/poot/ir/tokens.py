@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import NoReturn, cast
 
 from poot.errors import ParseError
 
@@ -38,7 +38,10 @@ def _shown(text: str, line: int) -> str:
 
 
 def tokenize(text: str) -> list[Token]:
-    """Every token but blanks, then one of kind "end". Raises ParseError at a stray character."""
+    """Every token but blanks, then one of kind "end". Raises ParseError at a stray character, and
+    on what is no text."""
+    if not isinstance(cast("object", text), str):  # it comes from the user
+        raise ParseError(f"a text is needed: got {type(text).__name__}")
     tokens: list[Token] = []
     at, line = 0, 1
     while at < len(text):

@@ -7,6 +7,7 @@ wrapping u32 arithmetic. So a run repeats on any machine, and a graph can draw t
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,13 +19,18 @@ from poot.errors import RequestError, ValidationError
 @dataclass(frozen=True, slots=True)
 class Sampling:
     """How to choose. `temperature` 0 takes the largest logit, the lower id on ties. Above 0, logits
-    are divided by it; then `top_k` keeps the k largest (0: all), and `top_p` the fewest of those
-    whose probabilities reach p (1: all). Raises RequestError for options out of range."""
+    are divided by it; then `min_p` keeps the tokens at least so probable as min_p times the most
+    probable (0: all), `top_k` the k largest of them (0: all), and `top_p` the fewest of those whose
+    probabilities reach p (1: all). Before all that `penalty` divides the logits of tokens that the
+    text holds already, where they are positive, and multiplies the others (1: none). Raises
+    RequestError for options out of range."""
 
     temperature: float = 0.0
     top_k: int = 0
     top_p: float = 1.0
     seed: int = 0
+    min_p: float = 0.0
+    penalty: float = 1.0
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.temperature) and self.temperature >= 0):
@@ -33,12 +39,19 @@ class Sampling:
             raise RequestError(f"top_k is {self.top_k}; needs 0 (all) or more")
         if not 0 < self.top_p <= 1:
             raise RequestError(f"top_p is {self.top_p}; needs a number above 0 and up to 1")
+        if not 0 <= self.min_p <= 1:
+            raise RequestError(f"min_p is {self.min_p}; needs a number from 0 to 1")
+        if not (math.isfinite(self.penalty) and self.penalty > 0):
+            raise RequestError(
+                f"the repetition penalty is {self.penalty}; needs a number above 0, 1 for none"
+            )
         if not 0 <= self.seed < 1 << 32:
             raise RequestError(f"seed is {self.seed}; needs an integer from 0 to 2^32 - 1")
 
 
-def sample(logits: NDArray[np.float32], how: Sampling, step: int) -> int:
-    """The token chosen from `logits` [vocab] at step `step` of a run.
+def sample(logits: NDArray[np.float32], how: Sampling, step: int, seen: Iterable[int] = ()) -> int:
+    """The token chosen from `logits` [vocab] at step `step` of a run whose text holds the tokens
+    `seen`, which only the penalty looks at.
 
     A token of logit -inf is never chosen. Raises ValidationError for a NaN, for +inf, or where
     every logit is -inf.
@@ -47,6 +60,7 @@ def sample(logits: NDArray[np.float32], how: Sampling, step: int) -> int:
     if bad.size:
         at = int(bad[0])
         raise ValidationError(f"step {step}: the logit of token {at} is {logits[at]}, no number")
+    logits = penalised(logits, how.penalty, seen)
     greedy = int(np.argmax(logits))
     if logits[greedy] == -np.inf:
         raise ValidationError(f"step {step}: every logit is -inf, so there is no token to choose")
@@ -60,11 +74,25 @@ def sample(logits: NDArray[np.float32], how: Sampling, step: int) -> int:
     return int(kept[np.argmax(scores[kept] + noise[kept])])
 
 
+def penalised(
+    logits: NDArray[np.float32], penalty: float, seen: Iterable[int]
+) -> NDArray[np.float32]:
+    """The logits with those of the tokens `seen` divided by the penalty where positive, else
+    multiplied by it."""
+    at = np.array(sorted(set(seen)), np.intp) if penalty != 1 else np.zeros(0, np.intp)
+    if not at.size:
+        return logits
+    changed, by = logits.copy(), np.float32(penalty)
+    changed[at] = np.where(logits[at] > 0, logits[at] / by, logits[at] * by)
+    return changed
+
+
 def _kept(scores: NDArray[np.float64], how: Sampling) -> NDArray[np.intp]:
     """The tokens that may be chosen, best first; equal scores by rising id."""
     order = np.argsort(-scores, kind="stable")
     order = order[: how.top_k] if how.top_k else order
-    order = order[scores[order] > -np.inf]
+    least = math.log(how.min_p) if how.min_p else -np.inf
+    order = order[(scores[order] > -np.inf) & (scores[order] >= least)]
     if how.top_p == 1:
         return order
     weights = np.exp(scores[order])

@@ -105,6 +105,13 @@ class Tokenizer:
             return spelled.encode()
         return bytes(BYTE_OF[character] for character in spelled)
 
+    def control_in(self, text: str) -> str | None:
+        """A control token that `text` spells, None where it spells none. Raises RequestError for
+        what is no Unicode text."""
+        self._bytes(text)
+        ids = self.marked.encode(text, add_special_tokens=False).ids
+        return next((self.tokens[i] for i in ids if self.kinds[i] == CONTROL), None)
+
     def stream(self) -> TextStream:
         """A fresh streaming decoder."""
         return TextStream(self)

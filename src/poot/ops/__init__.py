@@ -19,6 +19,12 @@ from poot.ops.attention import (
     merge_attention,
     repeat_kv,
 )
+from poot.ops.block_keys import (
+    BlockKeys,
+    append_block_keys,
+    open_block,
+)
+from poot.ops.edge import all_at_the_edge
 from poot.ops.elementwise import (
     abs,
     add,
@@ -143,9 +149,18 @@ from poot.ops.shape import (
     zeros,
     zeros_like,
 )
+from poot.ops.sparse import (
+    attention_selected,
+    block_scores,
+    block_topk,
+    candidate_blocks,
+    checked_blocks,
+    selected_attention_mask,
+)
 
 __all__ = [
     "Array",
+    "BlockKeys",
     "LinearScaling",
     "Llama3Scaling",
     "YarnScaling",
@@ -157,20 +172,26 @@ __all__ = [
     "all",
     "amplitude",
     "any",
+    "append_block_keys",
     "arange",
     "argmax",
     "attention_live",
     "attention_masked",
     "attention_prefill",
+    "attention_selected",
     "bitcast",
     "bitwise_and",
     "bitwise_not",
     "bitwise_or",
     "bitwise_xor",
+    "block_scores",
+    "block_topk",
     "broadcast_to",
+    "candidate_blocks",
     "cast",
     "causal_mask",
     "checked",
+    "checked_blocks",
     "clip",
     "concat",
     "cos",
@@ -226,6 +247,7 @@ __all__ = [
     "not_equal",
     "one_hot",
     "ones",
+    "open_block",
     "pack_int8",
     "pack_q4_1",
     "pack_q8_0",
@@ -244,6 +266,7 @@ __all__ = [
     "rotate",
     "rsqrt",
     "scatter_update",
+    "selected_attention_mask",
     "sigmoid",
     "silu",
     "sin",
@@ -268,3 +291,5 @@ __all__ = [
     "zeros",
     "zeros_like",
 ]
+
+globals().update(all_at_the_edge(globals(), __all__))

@@ -17,6 +17,7 @@ from poot.ir.dtypes import DTYPES
 from poot.ir.graph import TensorType, Var
 from poot.ir.ranges import Known, input_interval, transfer
 from poot.ops.indexing import select
+from poot.ops.kinds import is_number, need_whole, whole, wholes
 from poot.ops.operators import Operators
 from poot.ops.record import Recorder, current, here, refuse
 from poot.ops.scalars import constant
@@ -106,11 +107,11 @@ class Array(Operators):
 
     def reshape(self, *shape: int | Sequence[int]) -> Array:
         """The same elements in row-major order; one extent may be -1."""
-        return reshape(self, _ints(shape))
+        return reshape(self, _ints("reshape", shape))
 
     def transpose(self, *perm: int | Sequence[int]) -> Array:
         """Axis i of the result is axis perm[i]; without perm, all axes reversed."""
-        axes = _ints(perm) or tuple(reversed(range(self.ndim)))
+        axes = _ints("transpose", perm) or tuple(reversed(range(self.ndim)))
         perm_ = tuple(normal_axis("transpose", a, self.ndim) for a in axes)
         return self if perm_ == tuple(range(self.ndim)) else emit("transpose", self, perm=perm_)
 
@@ -128,6 +129,8 @@ class Array(Operators):
 
     def astype(self, dtype: str) -> Array:
         """The value in another dtype: see `ops.cast`."""
+        if not isinstance(cast("object", dtype), str):  # it comes from the user
+            refuse("astype", "a dtype's name", error=TraceError, got=repr(dtype))
         return self if dtype == self.dtype else emit("cast", self, dtype=dtype)
 
     def sum(self, axis: Axes = None, keepdims: bool = False) -> Array:
@@ -226,16 +229,21 @@ def binary(op: str, a: object, b: object) -> Array:
 # What the methods are made of.
 
 
-def _ints(values: tuple[int | Sequence[int], ...]) -> tuple[int, ...]:
-    """f(1, 2) and f((1, 2)) alike."""
+def _ints(op: str, values: tuple[int | Sequence[int], ...]) -> tuple[int, ...]:
+    """f(1, 2) and f((1, 2)) alike. Raises TypeRuleError on what is no int."""
     out: list[int] = []
     for v in values:
-        out.extend([v] if isinstance(v, (int, np.integer)) else v)
-    return tuple(int(v) for v in out)
+        one = whole(v)
+        several = wholes(v) if one is None else (one,)
+        if several is None:
+            refuse(op, "ints, or one tuple of ints", got=repr(v))
+        out.extend(several)
+    return tuple(out)
 
 
 def normal_axis(op: str, axis: int, ndim: int) -> int:
     """The axis counted from the left. Raises TypeRuleError where there is none."""
+    axis = need_whole(op, axis, "an int for an axis")
     if not -ndim <= axis < ndim:
         refuse(op, "an axis of its operand", axis=axis, axes=ndim)
     return axis % ndim
@@ -245,7 +253,10 @@ def normal_axes(op: str, axis: Axes, ndim: int) -> tuple[int, ...]:
     """Ascending axes counted from the left; None is all of them."""
     if axis is None:
         return tuple(range(ndim))
-    given = (axis,) if isinstance(axis, int) else axis
+    one, several = whole(axis), wholes(axis)
+    given = (one,) if one is not None else several
+    if given is None:
+        refuse(op, "an axis, a tuple of axes or None", got=repr(axis))
     axes = sorted(normal_axis(op, a, ndim) for a in given)
     if len(set(axes)) < len(axes):
         refuse(op, "each axis once", axis=axis)
@@ -265,6 +276,8 @@ def reshape(x: Array, shape: Sequence[int]) -> Array:
 
 def reduce(kind: str, x: Array, axis: Axes, keepdims: bool) -> Array:
     axes = normal_axes(kind, axis, x.ndim)
+    if not isinstance(cast("object", keepdims), (bool, np.bool_)):  # it comes from the user
+        refuse(kind, "a bool for keepdims", error=TraceError, got=repr(keepdims))
     return emit("reduce", x, kind=kind, axis=axes, keepdim=keepdims) if axes else x
 
 
@@ -386,9 +399,10 @@ def modulo(a: object, b: object) -> Array:
 def power(x: Array, exponent: Array | int | float) -> Array:
     """x ** exponent for an int (by squaring; negative is the reciprocal, floats only), 0.5 or
     -0.5."""
-    if not isinstance(exponent, Array) and exponent in (0.5, -0.5):
+    known = not isinstance(exponent, Array) and is_number(exponent)
+    if known and exponent in (0.5, -0.5):
         return emit("sqrt" if exponent > 0 else "rsqrt", x)
-    if isinstance(exponent, Array) or not float(exponent).is_integer():
+    if isinstance(exponent, Array) or not known or exponent != exponent // 1:
         remedy = "Write ops.exp(ops.log(x) * p) for x > 0"
         refuse("**", "a known int, 0.5 or -0.5", remedy, exponent=exponent)
     left, square = abs(int(exponent)), x

@@ -20,6 +20,7 @@ from poot.ops.elementwise import where
 from poot.ops.record import recording
 from poot.ops.rope import rotate
 from poot.ops.shape import broadcast_to, concat
+from poot.ops.sparse import best_blocks, per_head, visited_keys
 
 
 def expand(eqn: Eqn) -> Graph:
@@ -154,10 +155,42 @@ def _hidden(eqn: Eqn, at: dict[str, Array], scores: Array) -> Array:
     return scores
 
 
+def _selected(eqn: Eqn, ins: list[Array]) -> Result:
+    at = dict(zip(_attention_names(eqn), ins, strict=True))
+    dtype = at["q"].dtype
+    q, k, v = at["q"].astype("f32"), *_keys_and_values(at)
+    heads, keys = q.shape[1], k.shape[2]
+    if "len" in at:
+        seen = _before(at["len"], keys)
+        k, v = (where(reshape(seen, (*seen.shape[:2], -1, 1)), x, 0.0) for x in (k, v))
+    k, v = match_heads(q, k, v)
+    cap = eqn.attr("softcap")
+    scores = scaled_scores(
+        q, k, _number(eqn, "scale"), None if cap is None else _number(eqn, "softcap")
+    )
+    always = str(eqn.attr("always") or "tail")
+    mask = visited_keys(at["ids"], at["positions"], int_attr(eqn, "ratio"), keys, always)
+    scores = masked(scores, per_head(mask, heads))
+    if "len" in at:
+        scores = where(_before(at["len"], keys), scores, -math.inf)
+    result = weigh_values(scores, v, at.get("sink"), bool_attr(eqn, "lse"))
+    if isinstance(result, tuple):
+        return result[0].astype(dtype), result[1]
+    return result.astype(dtype)
+
+
+def _block_topk(eqn: Eqn, ins: list[Array]) -> Array:
+    always = str(eqn.attr("always") or "tail")
+    scores, positions = ins
+    return best_blocks(scores, positions, int_attr(eqn, "k"), int_attr(eqn, "ratio"), always)
+
+
 _Rule = tuple[Callable[[Eqn], tuple[str, ...]], Callable[[Eqn, list[Array]], Result]]
 _RULES: dict[str, _Rule] = {
     "rope": (lambda eqn: ("x", "cos", "sin"), _rope),
     "attention": (_attention_names, _attention),
+    "block_topk": (lambda eqn: ("scores", "positions"), _block_topk),
+    "selected_attention": (_attention_names, _selected),
 }
 FUSED = ("region", *_RULES)
 """The ops that can be written out."""

@@ -7,10 +7,14 @@ from poot.ops.array import Array, emit_many
 from poot.ops.record import refuse
 
 
-def index_guard(x: Array, lo: int, hi: int) -> tuple[Array, Array]:
+def index_guard(x: Array, lo: int, hi: int, what: str = "") -> tuple[Array, Array]:
     """(x clamped into lo .. hi-1, witness): witness is true where lo <= x < hi held. x is i32. Give
-    the witness to `validate`, else a bad index goes by unseen."""
-    clamped, witness = emit_many("index_guard", x, lo=lo, hi=hi)
+    the witness to `validate`, else a bad index goes by unseen. `what` is what the error says is
+    needed, where that is more than the bounds."""
+    if what:
+        clamped, witness = emit_many("index_guard", x, lo=lo, hi=hi, what=what)
+    else:
+        clamped, witness = emit_many("index_guard", x, lo=lo, hi=hi)
     return clamped, witness
 
 

@@ -130,6 +130,8 @@ def _blocks(
     kind: str, raw: bytes | np.ndarray, shape: tuple[int, ...], block: np.dtype
 ) -> np.ndarray:
     """The file's blocks, [..., in/32] records."""
+    if not isinstance(raw, bytes) and raw.dtype.hasobject:
+        raise FormatError(f"{kind} needs bytes: got an array of {raw.dtype}")
     flat = (
         np.frombuffer(raw, np.uint8) if isinstance(raw, bytes) else raw.reshape(-1).view(np.uint8)
     )

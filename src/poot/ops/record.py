@@ -55,16 +55,23 @@ def _no_consts() -> dict[tuple[TensorType, bytes], Input]:
     return {}
 
 
+def _no_lists() -> dict[int, tuple[int, int, str]]:
+    return {}
+
+
 @dataclass(slots=True, eq=False)
 class Recorder:
     """One trace in progress.
 
     `arrays` maps the identity of a numpy array to it and its input, so that its bytes are read
-    once, at its first use; `consts` has one input for equal type and bytes."""
+    once, at its first use; `consts` has one input for equal type and bytes. `block_lists` has, for
+    each value that `ops.block_topk` made, what it is a list for: the id of the positions, the
+    ratio, and what is always visited."""
 
     builder: Builder = field(default_factory=Builder)
     arrays: dict[int, tuple[np.ndarray, Input]] = field(default_factory=_no_arrays)
     consts: dict[tuple[TensorType, bytes], Input] = field(default_factory=_no_consts)
+    block_lists: dict[int, tuple[int, int, str]] = field(default_factory=_no_lists)
     is_open: bool = True
 
     def const_array(self, array: np.ndarray, op: str) -> Input:

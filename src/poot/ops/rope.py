@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from dataclasses import dataclass
 
 import numpy as np
 
+from poot.errors import TraceError
 from poot.ops.array import Array, Operand, as_array, emit, reshape
+from poot.ops.kinds import is_number
 from poot.ops.record import refuse
 from poot.ops.shape import concat, stack
 
@@ -17,6 +20,9 @@ class LinearScaling:
     """Every frequency divided by factor."""
 
     factor: float
+
+    def __post_init__(self) -> None:
+        _positive(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +34,11 @@ class Llama3Scaling:
     low: float
     high: float
     original: int
+
+    def __post_init__(self) -> None:
+        _positive(self)
+        if self.low >= self.high:
+            refuse("Llama3Scaling", "low < high", error=TraceError, low=self.low, high=self.high)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +54,26 @@ class YarnScaling:
     beta_slow: float = 1.0
     attention_factor: float | None = None
     truncate: bool = True
+
+    def __post_init__(self) -> None:
+        _positive(self)
+
+
+def _positive(scaling: Scaling) -> None:
+    """Raises TraceError unless every number of a scaling is one, above 0 and finite."""
+    for f in dataclasses.fields(scaling):
+        value: object = getattr(scaling, f.name)
+        if isinstance(value, bool) and f.name == "truncate":
+            continue
+        left_out = value is None and f.name == "attention_factor"
+        is_above = isinstance(value, (int, float)) and 0 < value < math.inf
+        if not left_out and not (is_above and is_number(value)):
+            refuse(
+                type(scaling).__name__,
+                f"a number above 0 for {f.name}",
+                error=TraceError,
+                got=repr(value),
+            )
 
 
 Scaling = LinearScaling | Llama3Scaling | YarnScaling
@@ -65,6 +96,9 @@ def frequencies(theta: float, dim: int, scaling: Scaling | None = None) -> np.nd
 
 
 def _yarn(plain: np.ndarray, theta: float, dim: int, scaling: YarnScaling) -> np.ndarray:
+    if theta <= 1:
+        refuse("rope", "theta above 1 for YaRN", theta=theta)
+
     def pair_that_turns(times: float) -> float:
         return dim * math.log(scaling.original / (times * 2 * math.pi)) / (2 * math.log(theta))
 
@@ -144,8 +178,8 @@ def rotate(x: Array, cos: Operand, sin: Operand, interleaved: bool = False) -> A
     """x [..., D] with its first 2 * half elements turned by pairs and the rest kept; cos and sin
     [..., half] broadcast against x. (a, b) becomes (a cos - b sin, b cos + a sin), in x's dtype."""
     c, s = (as_array(t, x.recorder, x.dtype, "rope").astype(x.dtype) for t in (cos, sin))
-    half = c.shape[-1]
-    if c.shape != s.shape or 2 * half > x.shape[-1]:
+    half = c.shape[-1] if c.ndim and x.ndim else -1
+    if c.shape != s.shape or not 0 <= 2 * half <= x.shape[-1]:
         refuse(
             "rope", "cos and sin alike, at most half as wide as x", x=x.type, cos=c.type, sin=s.type
         )

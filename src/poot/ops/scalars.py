@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import cast
 
 from poot.ir.dtypes import DTYPES
 from poot.ops.record import refuse
@@ -25,7 +26,7 @@ _INTEGERS = {
 def constant(value: bool | int | float, dtype: str, op: str) -> bool | int | float:
     """The value as a `const` of dtype writes it. A float may round, but not to infinity; an int
     must be held exactly; a bool is only ever a bool. Raises TypeRuleError else."""
-    if dtype not in DTYPES:
+    if not isinstance(cast("object", dtype), str) or dtype not in DTYPES:  # the user's
         refuse(op, f"a dtype among {', '.join(DTYPES)}", dtype=dtype)
     if dtype == "bool" or isinstance(value, bool):
         if dtype == "bool" and isinstance(value, bool):
@@ -39,7 +40,7 @@ def constant(value: bool | int | float, dtype: str, op: str) -> bool | int | flo
         )
     if dtype in _INTEGERS:
         least, largest = _INTEGERS[dtype]
-        if int(value) != value if math.isfinite(value) else True:
+        if not _is_finite(value) or int(value) != value:
             refuse(
                 op,
                 f"a whole number for {dtype}",
@@ -56,9 +57,14 @@ def constant(value: bool | int | float, dtype: str, op: str) -> bool | int | flo
             "Write it as a float to let it round",
             value=value,
         )
-    if math.isfinite(value) and abs(value) >= _LARGEST[dtype]:
+    if _is_finite(value) and abs(value) >= _LARGEST[dtype]:
         refuse(op, f"a number that {dtype} holds", value=value)
     return float(value)
+
+
+def _is_finite(value: int | float) -> bool:
+    """An int is, even where no float is as large."""
+    return isinstance(value, int) or math.isfinite(value)
 
 
 def _holds(value: int, dtype: str) -> bool:

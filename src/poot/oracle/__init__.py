@@ -1,6 +1,6 @@
 """The numpy meaning of every op, and the definition of right. Depends on `ir` and nothing above."""
 
-from poot.oracle import elementwise, fused, index, linalg, reduction, shape
+from poot.oracle import elementwise, fused, index, linalg, reduction, selected, shape
 from poot.oracle.fold import Folded, fold
 from poot.oracle.rows import ROWS, At, Row, held_dtype
 from poot.oracle.run import Result, run
@@ -19,5 +19,6 @@ __all__ = [
     "linalg",
     "reduction",
     "run",
+    "selected",
     "shape",
 ]

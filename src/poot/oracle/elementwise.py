@@ -161,5 +161,7 @@ def bitcast(at: At, x: np.ndarray, *, dtype: str) -> np.ndarray:
 
 
 @row("index_guard")
-def index_guard(at: At, x: np.ndarray, *, lo: int, hi: int) -> tuple[np.ndarray, np.ndarray]:
+def index_guard(
+    at: At, x: np.ndarray, *, lo: int, hi: int, what: str = ""
+) -> tuple[np.ndarray, np.ndarray]:
     return at.held(np.clip(x, lo, hi - 1)), np.asarray((x >= lo) & (x < hi))

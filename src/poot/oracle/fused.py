@@ -7,7 +7,7 @@ import numpy as np
 from poot.ir.graph import Graph
 from poot.oracle.rows import At, row
 
-_BLOCK_NBYTES = 1 << 26
+BLOCK_NBYTES = 1 << 26
 
 
 @row("rope")
@@ -59,37 +59,37 @@ def attention(
     Runs over blocks of query rows of at most 64 MiB of scores."""
     given = dict(zip(operands, ins, strict=True))
     q = at.wide(given["q"])
-    k, v = _keys_and_values(at, given)
+    k, v = keys_and_values(at, given)
     batch, heads, rows, _ = q.shape
     keys = k.shape[2]
     out = np.empty((batch, heads, rows, v.shape[-1]), q.dtype)
     logs = np.empty((batch, heads, rows), q.dtype)
     sink = at.wide(given["sink"]).reshape(1, heads, 1, 1) if "sink" in given else None
-    step = max(1, _BLOCK_NBYTES // max(1, batch * heads * keys * q.itemsize))
+    step = max(1, BLOCK_NBYTES // max(1, batch * heads * keys * q.itemsize))
     for first in range(0, rows, step):
         part = slice(first, min(first + step, rows))
-        scores = _grouped(q[:, :, part], np.swapaxes(k, -1, -2)) * _f32(q, scale)
+        scores = grouped(q[:, :, part], np.swapaxes(k, -1, -2)) * f32(q, scale)
         if softcap is not None:
-            scores = _f32(q, softcap) * np.tanh(scores / _f32(q, softcap))
+            scores = f32(q, softcap) * np.tanh(scores / f32(q, softcap))
         if "bias" in given:
             scores = _masked(at, scores, given["bias"], part, None)
         if "mask" in given:
             scores = _masked(at, scores, given["mask"], part, mask_fill)
         hidden = _hidden(given.get("len"), range(part.start, part.stop), keys, causal, window)
         if hidden is not None:
-            scores = np.where(hidden, _f32(scores, -np.inf), scores)
-        out[:, :, part] = _weighed(_softmax(scores, sink), v, hidden)
+            scores = np.where(hidden, f32(scores, -np.inf), scores)
+        out[:, :, part] = weighed(softmax(scores, sink), v, hidden)
         if lse:
-            logs[:, :, part] = _log_sum(scores)
+            logs[:, :, part] = log_sum(scores)
     return (at.held(out), at.held(logs, 1)) if lse else at.held(out)
 
 
-def _f32(like: np.ndarray, number: float) -> np.ndarray:
+def f32(like: np.ndarray, number: float) -> np.ndarray:
     """A number rounded to f32, as a scalar of like's dtype."""
     return np.asarray(np.float32(number)).astype(like.dtype)
 
 
-def _keys_and_values(at: At, given: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+def keys_and_values(at: At, given: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     """k [B,Hkv,Lk,Dk] and v [B,Hkv,Lk,Dv]: pools read through the map, the shared part joined."""
     k, v = at.wide(given["k"]), at.wide(given["v"])
     if "read" in given:
@@ -101,7 +101,7 @@ def _keys_and_values(at: At, given: dict[str, np.ndarray]) -> tuple[np.ndarray, 
     return k, v
 
 
-def _grouped(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+def grouped(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """x [B,Hq,R,m] times y [B,Hkv,m,n], query head h with key head h // (Hq/Hkv)."""
     batch, heads, rows, width = x.shape
     groups = y.shape[1]
@@ -115,7 +115,7 @@ def _masked(
     here = mask[:, :, part] if mask.shape[2] != 1 else mask
     if fill is None:
         return scores + at.wide(here)
-    return np.where(here, scores, _f32(scores, fill))
+    return np.where(here, scores, f32(scores, fill))
 
 
 def _hidden(
@@ -137,7 +137,7 @@ def _hidden(
     return hidden
 
 
-def _softmax(scores: np.ndarray, sink: np.ndarray | None) -> np.ndarray:
+def softmax(scores: np.ndarray, sink: np.ndarray | None) -> np.ndarray:
     """Each key's weight. A row of nothing but -inf is NaN without a sink, as 0/0 is."""
     most: np.ndarray = np.max(scores, -1, keepdims=True)
     peak = most if sink is None else np.maximum(most, sink)
@@ -146,26 +146,26 @@ def _softmax(scores: np.ndarray, sink: np.ndarray | None) -> np.ndarray:
     return grown / (total if sink is None else total + np.exp(sink - peak))
 
 
-def _log_sum(scores: np.ndarray) -> np.ndarray:
+def log_sum(scores: np.ndarray) -> np.ndarray:
     """The log of the sum of exp(score) of each row; -inf where every score is."""
     most: np.ndarray = np.max(scores, -1, keepdims=True)
     floor = np.where(most == -np.inf, np.zeros_like(most), most)
     return (floor + np.log(np.sum(np.exp(scores - floor), -1, keepdims=True)))[..., 0]
 
 
-def _weighed(weights: np.ndarray, v: np.ndarray, hidden: np.ndarray | None) -> np.ndarray:
+def weighed(weights: np.ndarray, v: np.ndarray, hidden: np.ndarray | None) -> np.ndarray:
     """weights times v, where a hidden key's value adds nothing even if it is NaN or infinite."""
     wild = ~np.isfinite(v)
     if hidden is None or not wild.any():
-        return _grouped(weights, v)
+        return grouped(weights, v)
     seen = ~np.broadcast_to(hidden, weights.shape)
 
     def any_of(rows: np.ndarray, values: np.ndarray) -> np.ndarray:
-        return _grouped((seen & rows).astype(np.float32), values.astype(np.float32)) > 0
+        return grouped((seen & rows).astype(np.float32), values.astype(np.float32)) > 0
 
     heavy = weights > 0
     up, down = any_of(heavy, np.isposinf(v)), any_of(heavy, np.isneginf(v))
     lost = any_of(seen, np.isnan(v)) | any_of(~heavy, np.isinf(v)) | (up & down)
-    out = _grouped(weights, np.where(wild, np.zeros_like(v), v))
+    out = grouped(weights, np.where(wild, np.zeros_like(v), v))
     out[up], out[down], out[lost] = np.inf, -np.inf, np.nan
     return out

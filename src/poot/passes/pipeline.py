@@ -18,6 +18,7 @@ from poot.passes.engine import Note, Outcome
 from poot.passes.records import form_records
 from poot.passes.regions.form import form_regions
 from poot.passes.rope.match import fuse_rope
+from poot.passes.selection.match import fuse_selection
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +71,7 @@ PIPELINE: tuple[Pass, ...] = (
     Pass("canonicalize", canonicalize),
     Pass("rope", fuse_rope),
     Pass("attention", fuse_attention, partial(fuse_attention, assume_hidden=True)),
+    Pass("selection", fuse_selection),
     RECORDS,
     Pass("regions", form_regions),
     Pass("dce", _dce),

@@ -8,14 +8,14 @@ from dataclasses import dataclass, field, replace
 from poot.errors import DonationError, PlanError
 from poot.ir.graph import Eqn, Graph, State, TensorType, Var, Weight
 from poot.ir.transaction import is_conditional, is_record
-from poot.ir.walk import next_id
+from poot.ir.walk import next_id, producers
 from poot.limits import DeviceLimits
 from poot.planner.arena import Life
 from poot.planner.fewer_operands import fewer_operands
 from poot.planner.order import phases_of
 from poot.planner.plan import Undo
 from poot.planner.residents import resident_nbytes
-from poot.planner.steps import IN_PLACE, Chooser, Stage, regions_of, stage_of, updates_of
+from poot.planner.steps import IN_PLACE, Chooser, Stage, Stager, regions_of, updates_of
 from poot.planner.transaction import Transaction, Words, Work
 from poot.planner.words import Ids, copy_region
 
@@ -78,24 +78,54 @@ def _lines(graph: Graph, regions: list[Eqn]) -> dict[int, Var]:
     return {id: last[state.id] for id, state in first.items()}
 
 
-def _refuse_copied_pool(regions: list[Eqn], graph: Graph, line: dict[int, Var]) -> None:
-    """A pool is never copied silently: rows scattered into a copy of a State, because its old value
-    is needed later, are a DonationError naming who needs it."""
+def _refuse_copied(regions: list[Eqn], graph: Graph, homes: Homes, line: dict[int, Var]) -> None:
+    """No State is copied silently: rows written into a copy of one, because its old value is needed
+    later, are a DonationError naming who needs it. Of a scatter_update any copy is; of a
+    dynamic_update_slice, one that is the State's new value."""
     makers = {v.id: r for r in regions for v in r.outs}
     for region in regions:
         for _, at in updates_of(region):
             copy = makers.get(region.ins[at].id)
-            if copy is None or len(copy.ins) != 1 or copy.ins[0].id not in line:
-                continue
-            state = copy.ins[0]
-            late = [r for r in regions if state in r.ins and r is not copy and r is not region]
-            is_out = any(v.id == state.id for v in graph.outputs)
-            who = "the outputs" if is_out or not late else f"the step at {late[-1].loc}"
-            raise DonationError(
-                f"State {state} {state.type} is updated in place, but {who} reads its old value "
-                "later; read it before the update, or keep a copy",
-                region.loc,
-            )
+            if copy is not None and len(copy.ins) == 1 and copy.ins[0].id in line:
+                late = [r for r in regions if r is not copy and r is not region]
+                raise _read_later(copy.ins[0], region.loc, late, graph)
+    for before, after in graph.states:
+        region = makers.get(after.id)
+        if region is None or homes.home(after) == homes.residents.get(before.id):
+            continue
+        written = _copied_update(region, after)
+        late = [r for r in regions if r is not region]
+        if written is None or written[0].id not in line:
+            continue
+        state, eqn = written
+        if any(state in r.ins for r in late) or any(v.id == state.id for v in graph.outputs):
+            raise _read_later(state, eqn.loc or region.loc, late, graph)
+
+
+def _copied_update(region: Eqn, out: Var) -> tuple[Var, Eqn] | None:
+    """(what the region makes a copy of, the eqn that writes a part of the copy), where `out` is
+    that and nothing else."""
+    body = region.attr("body")
+    assert isinstance(body, Graph)
+    made = producers(body).get(body.outputs[region.outs.index(out)].id)
+    if made is None or made.op not in IN_PLACE:
+        return None
+    places = [n for n, i in enumerate(body.inputs) if i.var.id == made.ins[0].id]
+    return (region.ins[places[0]], made) if places else None
+
+
+def _read_later(state: Var, loc: str, late: list[Eqn], graph: Graph) -> DonationError:
+    readers = [r for r in late if state in r.ins]
+    is_out = any(v.id == state.id for v in graph.outputs)
+    who = "an output"
+    if readers and not is_out:
+        last = readers[-1]
+        who = f"the step at {last.loc}" if last.loc else f"the step of {last.outs[0]}"
+    return DonationError(
+        f"State {state} {state.type} is updated in place, but {who} reads its old value later; "
+        "read it before the update, or keep a copy",
+        loc,
+    )
 
 
 def _publish(graph: Graph, regions: list[Eqn], homes: Homes, ids: Ids) -> tuple[list[Eqn], ...]:
@@ -190,7 +220,7 @@ def plan_entry(
             homes.of[region.outs[out].id] = homes.home(region.ins[at])
     weights = {i.var.id for i in graph.inputs if isinstance(i.storage, Weight)}
     line = _lines(graph, regions)
-    _refuse_copied_pool(regions, graph, line)
+    _refuse_copied(regions, graph, homes, line)
     regions, outputs = _export(graph, regions, homes, ids)
     staged, final = _publish(graph, regions, homes, ids)
     writers = set(line) - set(residents)
@@ -200,7 +230,8 @@ def plan_entry(
     for work in works:
         for out, at in updates_of(work.region):
             homes.of[work.region.outs[out].id] = homes.home(work.region.ins[at])
-    made = [(w, stage_of(w.region, choose, limits, weights, w.ok, w.outs)) for w in works]
+    stager = Stager(choose, limits, weights)
+    made = [(w, stager.stage(w.region, w.ok, w.outs)) for w in works]
     kept = [(w, s) for w, s in made if not _is_empty(s)]
     stages = [s for _, s in kept]
     results = {homes.home(v) for v in (*outputs, *graph.validations)}

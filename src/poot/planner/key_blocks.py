@@ -18,6 +18,9 @@ from poot.planner.request import Choice, Layout, Schedule, Scratch
 # a level-1 cache.
 BLOCK_VECTORS = 4
 MOST_ROWS = 48
+# So few rows of a group are scored key by key, without turning the keys: turning 16 keys takes four
+# times what adding up their products takes.
+FEW_ROWS = 3
 # A split has this many blocks at the least, or merging costs more than it gains.
 LEAST_BLOCKS = 4
 MOST_SPLITS = 16
@@ -38,10 +41,13 @@ def choose_key_blocks(body: Graph, limits: DeviceLimits) -> Choice | None:
     lanes = limits.vector
     block = BLOCK_VECTORS * lanes
     together = min(heads // kv_heads * rows, MOST_ROWS)
+    is_few = together <= FEW_ROWS
     strip = strip_rows(together, limits)
     together = -(-together // strip) * strip
     channels = -(-value_width // lanes) * lanes
-    floats = width * (block + together) + together * (block + channels + 3) + 2 * lanes
+    filled = -(-together // lanes) * lanes
+    floats = width * together + together * (block + channels) + filled * (lanes + 3)
+    floats += 0 if is_few else width * block
     if floats * 4 > limits.workgroup_nbytes:
         return None
     tiles = -(-(heads // kv_heads * rows) // together)
@@ -49,6 +55,7 @@ def choose_key_blocks(body: Graph, limits: DeviceLimits) -> Choice | None:
     splits = _splits(groups, keys, block, limits)
     numbers = {
         "lanes": lanes, "block": block, "rows": together, "strip": strip, "splits": splits,
+        "few": int(is_few),
     }  # fmt: skip
     scratch = (_partial_states(eqn, splits),) if splits > 1 else ()
     schedule = Schedule("key_blocks", tuple(sorted(numbers.items())))

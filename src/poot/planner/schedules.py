@@ -13,13 +13,14 @@ from poot.errors import AttentionLds, CapabilityError
 from poot.ir.attrs import int_attr, ints_attr
 from poot.ir.graph import Eqn, Graph
 from poot.limits import DeviceLimits
-from poot.planner.grouped import choose_grouped
 from poot.planner.key_blocks import choose_key_blocks
 from poot.planner.panels import choose_panels
 from poot.planner.powers import power_of_two_below
 from poot.planner.products import choose_matmul
 from poot.planner.request import Choice, Layout, Schedule, Scratch
+from poot.planner.selected import choose_best_blocks, choose_selected
 from poot.planner.spills import new_part, spill_scratch
+from poot.planner.tiled import choose_on_card
 
 Updates = tuple[tuple[int, int], ...]
 Row = Callable[[Graph, Updates, DeviceLimits], tuple[Schedule, str]]
@@ -40,6 +41,9 @@ def _one(body: Graph, op: str) -> Eqn:
 
 def choose_elementwise(body: Graph, updates: Updates, limits: DeviceLimits) -> tuple[Schedule, str]:
     """A few elements a lane; four where that still leaves groups for every compute unit."""
+    best = [e for e in body.eqns if e.op == "block_topk"]
+    if best:
+        return choose_best_blocks(best[0], limits)
     ranks = [e for e in body.eqns if e.op in ("topk", "argmax")]
     if ranks:
         return _choose_rank(ranks[0], limits)
@@ -172,7 +176,7 @@ TARGETS: dict[str, dict[str, Row]] = {}
 # The same for rows that choose layouts and scratch too; None leaves the step to the other tables,
 # and so does a text, which says why.
 WHOLE: dict[str, dict[str, Callable[[Graph, DeviceLimits], Choice | str | None]]] = {
-    "ptx": {"attention": choose_grouped},
+    "ptx": {"attention": choose_on_card},
     "llvm": {"matmul": choose_panels, "attention": choose_key_blocks},
 }
 
@@ -180,6 +184,11 @@ WHOLE: dict[str, dict[str, Callable[[Graph, DeviceLimits], Choice | str | None]]
 def choose(body: Graph, anchor: str, updates: Updates, limits: DeviceLimits) -> Choice:
     """The schedule, layouts and scratch of a step. Raises AttentionLds, GridLimit,
     CapabilityError."""
+    selected = next((e for e in body.eqns if e.op == "selected_attention"), None)
+    if selected is not None:
+        schedule, scratch, reason = choose_selected(body, selected, limits)
+        scratch = (*spill_scratch(body, anchor, updates, limits), *scratch)
+        return Choice(schedule, (Layout(),) * len(body.inputs), scratch, reason)
     whole = WHOLE.get(limits.target, {}).get(anchor)
     choice = whole(body, limits) if whole is not None else None
     if isinstance(choice, Choice):

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+import threading
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -15,6 +20,7 @@ from poot.codegen.llvm import emit as llvm_emit
 from poot.errors import LaunchError
 from poot.ir.text import parse
 from tests.support.cpu import cpu
+from tests.support.sources import ROOT
 
 PRODUCT = parse("""
     slot v0: f32[3,64] "x" kind=user
@@ -61,3 +67,59 @@ def test_a_launch_of_no_groups_and_an_empty_list_run():
     device.prepare(loaded, [none], {"y": y}).run()
     assert device.prepare(loaded, [], {"y": y}).timed() == []
     assert not device.copy_out(y, 0, 64).any()
+
+
+CROWDED = """
+import ctypes, mmap
+from pathlib import Path
+from poot.backends.cpu import open_device
+from poot.codegen.kir.build import KernelBuilder
+from poot.errors import OutOfDeviceMemory
+
+k = KernelBuilder("last", 16)
+k.store(k.param("y", "f32", 16, "w"), k.lane(), 1.0)
+device = open_device()
+code = device.emit(k.kernel())
+device.load([code])
+libc, page = ctypes.CDLL(None), mmap.PAGESIZE
+libc.mmap.restype = ctypes.c_void_p
+most = int(Path("/proc/sys/vm/max_map_count").read_text())
+block = libc.mmap(None, ctypes.c_size_t(2 * most * page), 0, 0x4022, -1, ctypes.c_long(0))
+at = block
+while libc.mprotect(ctypes.c_void_p(at), ctypes.c_size_t(page), 1) == 0:
+    at += 2 * page
+try:
+    device.load([code])
+except OutOfDeviceMemory as e:
+    assert "vm.max_map_count" in e.message, e.message
+else:
+    raise SystemExit("loaded")
+libc.munmap(ctypes.c_void_p(block), ctypes.c_size_t(2 * most * page))
+device.load([code])
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="counts mappings as Linux does")
+def test_a_process_that_may_map_no_more_is_told_so_and_lives():
+    environ = os.environ | {"PYTHONPATH": str(ROOT / "src")}
+    command = [sys.executable, "-W", "ignore", "-c", CROWDED]
+    done = subprocess.run(command, capture_output=True, check=False, timeout=60, env=environ)
+    assert done.returncode == 0, done.stderr.decode()[-2000:]
+
+
+def test_python_goes_on_while_a_list_runs():
+    device = CpuDevice()
+    k = KernelBuilder("long", 16)
+    y = k.param("y", "f32", 16, "rw")
+    with k.for_(0, 500_000):
+        k.store(y, k.lane(), k.load(y, k.lane()) * 0.5 + 1.0)
+    loaded, buffer = device.load([device.emit(k.kernel())]), device.allocate(64, "y")
+    launch = Launch(0, (60, 1, 1), (BufferRef("y", 0, 64),))
+    ready = device.prepare(loaded, [launch], {"y": buffer})
+    caller = threading.Thread(target=ready.run)
+    caller.start()
+    ticks = 0
+    while caller.is_alive():
+        time.sleep(0.001)
+        ticks += 1
+    assert ticks > 10

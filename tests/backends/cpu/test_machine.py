@@ -12,6 +12,7 @@ from poot.backends.cpu.machine import (
     description,
     lacking,
     limits,
+    mappings,
     memory_nbytes,
     threads,
     vector_lanes,
@@ -80,3 +81,11 @@ def test_files_that_are_not_there_leave_a_name_and_a_size(tmp_path: Path):
     assert memory_nbytes(tmp_path / "mem") == 2 << 20
     (tmp_path / "cpu").write_text("vendor: x\nmodel name : A Processor\n")
     assert description(tmp_path / "cpu") == "A Processor"
+
+
+def test_mappings_are_counted_where_they_are_limited(tmp_path: Path):
+    held, most = tmp_path / "maps", tmp_path / "most"
+    held.write_text("1000-2000 r--p\n2000-3000 rw-p\n")
+    assert mappings(held, most) is None
+    most.write_text("65530\n")
+    assert mappings(held, most) == (2, 65530)

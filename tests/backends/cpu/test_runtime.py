@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import ctypes
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 
 from poot.backends.cpu.pool import Pool, aligned, pool
 from poot.backends.cpu.runtime import RECORD, RECORD_NBYTES, runtime_text
+from tests.support.sources import ROOT
 
 Kernel = ctypes.CFUNCTYPE(
     None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64,
@@ -16,7 +23,12 @@ Kernel = ctypes.CFUNCTYPE(
 )  # fmt: skip
 
 
-def run(threads: int, launches: list[tuple[int, int, bool]], times: bool = False) -> list[object]:
+def run(
+    threads: int,
+    launches: list[tuple[int, int, bool]],
+    times: bool = False,
+    kernel: Callable[..., None] | None = None,
+) -> list[object]:
     """Runs (groups, take, waits) launches whose kernel is Python, and gives (launch, first, last)
     of each call in order."""
     seen: list[object] = []
@@ -25,7 +37,7 @@ def run(threads: int, launches: list[tuple[int, int, bool]], times: bool = False
         launch = ctypes.c_int64.from_address(buffers).value
         seen.append((launch, first, last))
 
-    call = Kernel(record)
+    call = Kernel(kernel or record)
     address = ctypes.cast(call, ctypes.c_void_p).value
     records = aligned(RECORD_NBYTES * len(launches))
     held = []
@@ -71,3 +83,61 @@ def test_times_never_run_backward():
 def test_the_text_has_the_two_entry_points():
     assert "define void @poot_call(" in runtime_text()
     assert "define ptr @poot_worker(" in runtime_text()
+
+
+PROFILE = """
+import os
+import numpy as np
+os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+import poot
+from poot import ops
+
+def step(small, big):
+    for _ in range(3):
+        small = ops.exp(small)
+        big = ops.exp(big)
+    return small, big
+
+specs = (poot.slot((1, 16), "f32"), poot.slot((256, 16384), "f32"))
+session = poot.compile(poot.trace(step, specs), "cpu", passes=(), cache=False).bind()
+x, y = np.zeros((1, 16), np.float32), np.zeros((256, 16384), np.float32)
+runs = [session.profile(small=x, big=y).launches for _ in range(9)]
+print(" ".join(str(min(us)) for us in zip(*([t for *_, t in r] for r in runs))))
+"""
+
+
+def test_a_time_is_its_own_launchs_even_where_the_caller_is_late():
+    """One processor for two threads: whoever arrives last at a meeting runs the next launch before
+    the other one is on the processor again. Launches take turns of 16 and 4 million elements."""
+    environ = os.environ | {"PYTHONPATH": str(ROOT / "src"), "POOT_THREADS": "2"}
+    command = [sys.executable, "-W", "ignore", "-c", PROFILE]
+    done = subprocess.run(command, capture_output=True, check=False, timeout=60, env=environ)
+    assert done.returncode == 0, done.stderr.decode()
+    times = [float(t) for t in done.stdout.split()]
+    assert len(times) == 6
+    assert min(times[1::2]) > 10 * max(times[0::2]), times
+
+
+def test_callers_at_once_keep_no_more_threads_busy_than_the_pool_has():
+    """A kernel that sleeps lets any other run: with a pool a caller, eight would be at it."""
+    busy, most, turn = 0, 0, threading.Lock()
+
+    def sleep(*_: object) -> None:
+        nonlocal busy, most
+        with turn:
+            busy += 1
+            most = max(most, busy)
+        time.sleep(0.005)
+        with turn:
+            busy -= 1
+
+    before = len(os.listdir("/proc/self/task")) if os.path.isdir("/proc/self/task") else 0
+    callers = [threading.Thread(target=run, args=(2, [(4, 1, False)] * 3, False, sleep))
+               for _ in range(4)]  # fmt: skip
+    for c in callers:
+        c.start()
+    for c in callers:
+        c.join(60)
+    assert most == 2
+    if before:
+        assert len(os.listdir("/proc/self/task")) <= before + 1

@@ -97,7 +97,7 @@ def test_a_full_ring_waits_in_a_run_too(monkeypatch):
 
 
 def test_a_device_that_is_lost_or_closed_is_not_written_for():
-    for end, error in ((CudaDevice.close, LaunchError), (lambda d: None, DeviceLost)):
+    for end, error in ((CudaDevice.close, BackendError), (lambda d: None, DeviceLost)):
         device, _ = opened(count_up())
         _, run = brought(device, count_up())
         end(device)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import operator
+
 import numpy as np
 import pytest
 
-from poot.codegen.gen.lanes import part, turned
+from poot.codegen.gen.lanes import across, part, turned
 from poot.codegen.kir.build import KernelBuilder
 from poot.codegen.kir.sim.run import simulate
 from poot.codegen.kir.verify import verify
@@ -34,3 +36,17 @@ def test_a_part_of_the_lanes_reads_and_the_others_hold_zeros(count):
     got = np.full(8, 9, np.float32)
     simulate(k.kernel(), {"x": np.ones(count, np.float32), "y": got}, 1)
     np.testing.assert_array_equal(got, (np.arange(8) < count).astype(np.float32))
+
+
+@pytest.mark.parametrize("lanes", [2, 4, 16])
+def test_rows_are_joined_across_their_lanes(lanes):
+    k = KernelBuilder("join", lanes, subgroup=lanes)
+    x, y = k.param("x", "f32", lanes * lanes, "r"), k.param("y", "f32", lanes, "w")
+    rows = [k.load(x, k.lane() + j * lanes) for j in range(lanes)]
+    k.store(y, k.lane(), across(k, rows, operator.add))
+    kernel = k.kernel()
+    verify(kernel)
+    tile = np.arange(lanes * lanes, dtype=np.float32).reshape(lanes, lanes)
+    got = np.zeros(lanes, np.float32)
+    simulate(kernel, {"x": tile, "y": got}, 1)
+    np.testing.assert_array_equal(got, tile.sum(1))

@@ -186,3 +186,27 @@ def test_hidden_to_the_end_means_that_no_later_fill_is_above():
     added = hides_of(scope, Stage("add", (2, 3), "", operand=graph.inputs[0].var))
     assert added is None
     assert last_hidden([hides[0], added, hides[2]], -INF) == [True, False, True]
+
+
+@pytest.mark.parametrize("order", ["bias first", "plane first"])
+def test_a_plane_in_a_sum_of_masks_bounds_the_keys_and_the_rest_is_the_mask(order: str):
+    bias = normal(7, H, 1, LK)
+
+    def mask(s: Array, pos: Array) -> Array:
+        plane = ops.additive_mask(ops.causal_mask(1, LK, start=pos))
+        return s + (plane + bias if order == "plane first" else bias + plane)
+
+    got = fuses(traced(mask, 1, (B,)), [0, 4], [LK - 1, 2])
+    assert operands(only(got))["len"] == f"i32[{B}]"
+    assert operands(only(got))["mask"] == f"f32[1,{H},1,{LK}]"
+    assert got.eqns("select") == []
+
+
+def test_a_sum_of_masks_without_a_plane_of_positions_is_one_mask():
+    bias, plane = normal(7, H, 1, LK), np.where(normal(8, 1, 1, LK) > 0, 0, -INF)
+
+    def mask(s: Array, pos: Array) -> Array:
+        return s + (plane.astype(np.float32) + ops.add(bias, pos.astype("f32")))
+
+    got = fuses(traced(mask), 3)
+    assert operands(only(got))["mask"] == f"f32[1,{H},1,{LK}]"

@@ -47,6 +47,32 @@ def test_a_part_for_all_heads_is_an_operand_of_its_own(fn: Callable[..., Array])
     assert got["k_shared"] == f"f32[{B},1,{LK},4]"
 
 
+@pytest.mark.parametrize("kv_heads", [1, 2])
+@pytest.mark.parametrize("last", [False, True])
+def test_heads_repeated_after_or_before_the_parts_are_joined_read_each_once(
+    kv_heads: int, last: bool
+):
+    def fn(q: Array, own: Array, shared: Array, v: Array) -> Array:
+        if last:
+            wide = ops.broadcast_to(shared, (B, kv_heads, LK, 4))
+            k = ops.repeat_kv(ops.concat([own, wide], 3), 4)
+        else:
+            wide = ops.broadcast_to(shared, (B, 4 * kv_heads, LK, 4))
+            k = ops.concat([ops.repeat_kv(own, 4), wide], 3)
+        return attend(q, k.swapaxes(2, 3), ops.repeat_kv(v, 4))
+
+    arrays = (
+        normal(0, B, 4 * kv_heads, LQ, 12),
+        normal(1, B, kv_heads, LK, 8),
+        normal(2, B, 1, LK, 4),
+        normal(3, B, kv_heads, LK, 6),
+    )
+    got = rewrite_of(fn, *arrays)
+    assert operands(only(got))["k"] == f"f32[{B},{kv_heads},{LK},8]"
+    assert operands(only(got))["k_shared"] == f"f32[{B},1,{LK},4]"
+    assert got.eqns("concat") == []
+
+
 def test_a_part_of_each_head_is_joined_as_written():
     def fn(q: Array, own: Array, more: Array, v: Array) -> Array:
         return attend(q, ops.concat([own, more], 3).swapaxes(2, 3), v)
@@ -57,9 +83,10 @@ def test_a_part_of_each_head_is_joined_as_written():
         normal(2, B, H, LK, 4),
         normal(3, B, H, LK, 6),
     )
-    got = operands(only(rewrite_of(fn, *arrays)))
-    assert "k_shared" not in got
-    assert got["k"] == f"f32[{B},{H},{LK},12]"
+    got = rewrite_of(fn, *arrays)
+    assert "k_shared" not in operands(only(got))
+    assert operands(only(got))["k"] == f"f32[{B},{H},{LK},12]"
+    assert got.declined == ("not split: the last part of the key is not one for all heads",)
 
 
 def test_a_shared_part_in_front_is_joined_as_written():

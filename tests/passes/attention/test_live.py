@@ -116,7 +116,7 @@ def test_attention_live_fuses_with_everything_that_rides_along(cap: float | None
 
     def fn(q: Array, k: Array, v: Array, n: Array) -> object:
         return ops.attention_live(
-            q, k, v, n, scale=0.3, mask=mask, softcap=cap, sink=logits, return_lse=not sink
+            q, k, v, n, scale=0.3, mask=mask, softcap=cap, sink=logits, return_lse=True
         )
 
     got = fuses(traced(fn, -5, 100), [3, 7], [1, LK])

@@ -12,7 +12,7 @@ from poot import ops
 from poot.ops import Array
 from poot.oracle import run
 from tests.support.check import assert_same
-from tests.support.fused import CLOSE, only, rewrite_of, rewritten
+from tests.support.fused import CLOSE, only, operands, rewrite_of, rewritten
 from tests.support.traced import graph_of, normal
 
 INF = math.inf
@@ -105,9 +105,53 @@ def test_another_use_of_top_and_total_keeps_the_chain(what: Callable[[Array, Arr
     assert "is read elsewhere" in got.declined[0]
 
 
-def test_a_sink_beside_a_log_sum_exp_keeps_the_chain():
+@pytest.mark.parametrize("dtype", ["f32", "f16"])
+def test_a_log_sum_exp_beside_a_sink_is_that_of_the_keys_alone(dtype: str):
     def fn(q: Array, k: Array, v: Array, sink: Array) -> object:
         return ops.attention_prefill(q, k, v, scale=0.3, sink=sink, return_lse=True)
 
-    got = rewrite_of(fn, *qkv(), normal(3, 4))
+    got = only(rewrite_of(fn, *qkv(dtype), normal(3, 4, dtype=dtype)))
+    assert got.attr("lse") is True
+    assert "sink" in operands(got)
+
+
+def with_sink(lse: Callable[[Array, Array, Array], Array]) -> Callable[..., object]:
+    def fn(q: Array, k: Array, v: Array, sink: Array) -> tuple[Array, Array]:
+        k, v = ops.repeat_kv(k, 2), ops.repeat_kv(v, 2)
+        s = q @ k.swapaxes(2, 3)
+        logit = sink.reshape(1, -1, 1, 1)
+        top = ops.maximum(s.max(3, keepdims=True), logit)
+        e = ops.exp(s - top)
+        total = e.sum(3, keepdims=True) + ops.exp(logit - top)
+        return (e / total) @ v, lse(s, top, total)
+
+    return fn
+
+
+@pytest.mark.parametrize(
+    "lse",
+    [
+        pytest.param(lambda s, top, total: top + ops.log(total), id="the sink in it"),
+        pytest.param(
+            lambda s, top, total: ops.where(
+                s.max(3, keepdims=True) == -INF,
+                -INF,
+                s.max(3, keepdims=True) + ops.log(ops.exp(s - top).sum(3, keepdims=True)),
+            ),
+            id="a sum under another maximum",
+        ),
+        pytest.param(
+            lambda s, top, total: ops.where(
+                s.max(3, keepdims=True) == -INF,
+                -INF,
+                s.max(3, keepdims=True)
+                + ops.log(ops.exp(s * 2.0 - s.max(3, keepdims=True)).sum(3, keepdims=True)),
+            ),
+            id="a sum of other scores",
+        ),
+    ],
+)
+def test_another_sum_beside_a_sink_keeps_the_chain(lse: Callable[[Array, Array, Array], Array]):
+    got = rewrite_of(with_sink(lse), *qkv(), normal(3, 4))
     assert got.eqns("attention") == []
+    assert "is read elsewhere" in got.declined[0]

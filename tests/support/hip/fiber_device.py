@@ -371,5 +371,8 @@ class FiberDevice:
             check_launch(launch, loaded[launch.kernel].code.kernel, sizes, self._limits)
         return FiberExecutable(loaded, tuple(launches), own, self)
 
+    def need_open(self) -> None:
+        return None
+
     def close(self) -> None:
         return None

@@ -8,10 +8,19 @@ from dataclasses import dataclass
 import numpy as np
 
 from poot.backends.base import Buffer, Launch
-from poot.backends.cpu.machine import description, limits
+from poot.backends.cpu.machine import description, limits, mappings
 from poot.backends.cpu.pool import aligned, pool
 from poot.backends.cpu.runtime import RECORD, RECORD_NBYTES
 from poot.backends.launches import check_launch, pack_immediates, padded, waits
+from poot.backends.owned import (
+    launch_names,
+    need_code,
+    need_live,
+    need_open,
+    need_own,
+    need_words,
+    refuse_too_much,
+)
 from poot.codegen.code import Code
 from poot.codegen.emitters import emit
 from poot.codegen.kir.nodes import Kernel
@@ -21,6 +30,9 @@ from poot.codegen.llvm.emit import symbol
 from poot.errors import BackendError, LaunchError, OutOfDeviceMemory
 from poot.limits import DeviceLimits
 
+# Ranges of memory that an object file takes once it is loaded (code, constants, the pages about
+# them), and what is left to the rest of the process.
+_RANGES, _SPARE = 4, 1024
 # A launch's groups are handed out in about this many parts a thread, so that none waits long.
 _PARTS = 32
 
@@ -34,8 +46,8 @@ class HostBuffer:
         self._data: np.ndarray | None = aligned(padded(nbytes))
 
     @property
-    def is_live(self) -> bool:
-        return self._data is not None
+    def is_freed(self) -> bool:
+        return self._data is None
 
     def free(self) -> None:
         self._data = None
@@ -45,16 +57,6 @@ class HostBuffer:
         if self._data is None:
             raise BackendError(f"{self.label} is no live buffer: it has been freed")
         return self._data
-
-    def part(self, offset: int, nbytes: int) -> np.ndarray:
-        """Whole words of it. Raises BackendError."""
-        inside = offset >= 0 and nbytes >= 0 and offset + nbytes <= self.nbytes
-        if not inside or offset % 4 or nbytes % 4:
-            raise BackendError(
-                f"a copy needs whole words inside {self.label} of {self.nbytes} bytes: got "
-                f"[{offset}, {offset + nbytes})"
-            )
-        return self.bytes()[offset : offset + nbytes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,28 +75,28 @@ class Recorded:
     threads: int
     count: int
     records: np.ndarray
-    names: tuple[str, ...]
+    names: str
+    device: CpuDevice
     buffers: tuple[HostBuffer, ...]
     held: tuple[object, ...]
 
     def run(self) -> None:
         """Runs the list and returns when all of it is done. Raises LaunchError."""
-        self._check()
-        pool(self.threads).call(self.records.ctypes.data, self.count, 0)
-
-    def _check(self) -> None:
-        for b in self.buffers:
-            if not b.is_live:
-                raise LaunchError(
-                    f"buffer {b.label} of launches of {', '.join(self.names)} has been freed"
-                )
+        self._call(0)
 
     def timed(self) -> list[float]:
         """Runs with a meeting of the threads between launches; microseconds of each."""
-        self._check()
         times = np.zeros(self.count + 1, np.float64)
-        pool(self.threads).call(self.records.ctypes.data, self.count, times.ctypes.data)
+        self._call(times.ctypes.data)
         return [float(t) for t in np.diff(times)]
+
+    def _call(self, times: int) -> None:
+        """What the records point at is held until the call is done, whoever frees it meanwhile."""
+        self.device.need_open()
+        need_live(self.buffers, self.names)
+        held = [b.bytes() for b in self.buffers]
+        pool(self.threads).call(self.records.ctypes.data, self.count, times)
+        del held
 
     def record(self) -> bool:
         """The records are made once, in `prepare`."""
@@ -112,6 +114,7 @@ class CpuDevice:
 
     def __init__(self, under: DeviceLimits | None = None) -> None:
         self._limits = under or limits()
+        self._is_open = True
         self._description = description()
 
     @property
@@ -122,39 +125,54 @@ class CpuDevice:
     def description(self) -> str:
         return self._description
 
+    def need_open(self) -> None:
+        """Raises BackendError where this opening was closed."""
+        need_open(self._is_open, self._limits)
+
+    def _part(self, buffer: Buffer, offset: int, nbytes: int) -> np.ndarray:
+        """Whole words of a buffer. Raises BackendError."""
+        self.need_open()
+        held = need_words(buffer, HostBuffer, self._limits, offset, nbytes)
+        return held.bytes()[offset : offset + nbytes]
+
     def allocate(self, nbytes: int, label: str) -> HostBuffer:
         """Zero-filled memory. Raises OutOfDeviceMemory."""
-        most = self._limits.buffer_nbytes
-        if nbytes > most:
-            raise OutOfDeviceMemory(f"{label} asks {nbytes} bytes: this machine has {most}")
+        self.need_open()
+        refuse_too_much(nbytes, label, self._limits)
         try:
             return HostBuffer(nbytes, label)
         except MemoryError as e:
             raise OutOfDeviceMemory(f"{label} asks {nbytes} bytes: {e}") from e
 
     def free(self, buffer: Buffer) -> None:
-        _host(buffer).free()
+        if isinstance(buffer, HostBuffer):
+            buffer.free()
 
     def copy_in(self, buffer: Buffer, offset: int, data: np.ndarray) -> None:
         flat = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
-        _host(buffer).part(offset, flat.size)[:] = flat
+        self._part(buffer, offset, flat.size)[:] = flat
 
     def copy_out(self, buffer: Buffer, offset: int, nbytes: int) -> np.ndarray:
-        return _host(buffer).part(offset, nbytes).copy()
+        return self._part(buffer, offset, nbytes).copy()
 
     def copy(
         self, source: Buffer, source_offset: int, target: Buffer, target_offset: int, nbytes: int
     ) -> None:
-        moved = _host(source).part(source_offset, nbytes)
-        _host(target).part(target_offset, nbytes)[:] = moved
+        moved = self._part(source, source_offset, nbytes)
+        self._part(target, target_offset, nbytes)[:] = moved
 
     def emit(self, kernel: Kernel) -> Code:
         return emit(kernel, self._limits)
 
     def load(self, codes: Sequence[Code]) -> Module:
-        """Links the object files. Raises LaunchError naming the kernels that LLVM refused."""
+        """Links the object files. Raises LaunchError naming the kernels that LLVM refused, or
+        OutOfDeviceMemory where the process may map no more memory."""
+        self.need_open()
+        for code in codes:
+            need_code(code, "llvm", self._limits)
         names = [symbol(c.key) for c in codes]
         unique = {n: _object(c) for n, c in zip(names, codes, strict=True)}
+        _need_mappings(len(unique), mappings())
         try:
             loaded = load_objects(list(unique.values()), list(unique))
         except RuntimeError as e:
@@ -169,8 +187,10 @@ class CpuDevice:
         self, loaded: object, launches: Sequence[Launch], buffers: dict[str, Buffer]
     ) -> Recorded:
         """Records for the pool. Raises LaunchError, GridLimit or BindingLimit."""
+        self.need_open()
         assert isinstance(loaded, Module), loaded
-        sizes = {name: b.nbytes for name, b in buffers.items()}
+        own = {name: need_own(b, HostBuffer, self._limits) for name, b in buffers.items()}
+        sizes = {name: b.nbytes for name, b in own.items()}
         for launch in launches:
             check_launch(launch, loaded.kernels[launch.kernel], sizes, self._limits)
         must = waits(launches, loaded.kernels)
@@ -178,25 +198,34 @@ class CpuDevice:
         held: list[object] = [loaded]
         for n, launch in enumerate(launches):
             row = records[n * RECORD_NBYTES : (n + 1) * RECORD_NBYTES]
-            held += _write_record(row, launch, loaded, buffers, must[n], self._limits.cores)
-        names = tuple(dict.fromkeys(loaded.kernels[x.kernel].name for x in launches))
+            held += _write_record(row, launch, loaded, own, must[n], self._limits.cores)
+        names = launch_names(list(dict.fromkeys(loaded.kernels[x.kernel].name for x in launches)))
         used = {ref.space for x in launches for ref in x.buffers}
-        live = tuple(_host(buffers[name]) for name in sorted(used))
-        return Recorded(self._limits.cores, len(launches), records, names, live, tuple(held))
+        live = tuple(own[name] for name in sorted(used))
+        count, cores = len(launches), self._limits.cores
+        return Recorded(cores, count, records, names, self, live, tuple(held))
 
     def close(self) -> None:
-        """Nothing: the pool is the process's."""
+        """Buffers go with their last reference; the pool is the process's."""
+        self._is_open = False
 
 
-def _host(buffer: Buffer) -> HostBuffer:
-    assert isinstance(buffer, HostBuffer), buffer
-    return buffer
+def _need_mappings(objects: int, counted: tuple[int, int] | None) -> None:
+    """LLVM ends the process where it can't map memory, so that is asked first. Raises
+    OutOfDeviceMemory."""
+    if counted is None:
+        return
+    held, most = counted
+    if held + _RANGES * objects + _SPARE > most:
+        raise OutOfDeviceMemory(
+            f"{objects} kernels need {_RANGES * objects} mapped ranges of memory: the process has "
+            f"{held} of {most} (vm.max_map_count), and {_SPARE} are left to others; let programs "
+            "and sessions go, or raise the limit"
+        )
 
 
 def _object(code: Code) -> bytes:
     """The code's object file. Raises LaunchError."""
-    if code.target != "llvm":
-        raise LaunchError(f"kernel {code.name} is for {code.target}, not for the CPU")
     found = object_file(code.binary)
     if found is None:
         raise LaunchError(f"kernel {code.name}: its object file is damaged")
@@ -207,7 +236,7 @@ def _write_record(
     row: np.ndarray,
     launch: Launch,
     module: Module,
-    buffers: dict[str, Buffer],
+    buffers: dict[str, HostBuffer],
     waits: bool,
     threads: int,
 ) -> list[object]:
@@ -215,7 +244,7 @@ def _write_record(
     kernel = module.kernels[launch.kernel]
     pointers = np.zeros(max(1, len(launch.buffers)), np.int64)
     for n, ref in enumerate(launch.buffers):
-        pointers[n] = _host(buffers[ref.space]).bytes().ctypes.data + ref.offset
+        pointers[n] = buffers[ref.space].bytes().ctypes.data + ref.offset
     imms = np.frombuffer(pack_immediates(kernel, launch.imms) or b"\0" * 4, np.uint8).copy()
     x, y, z = launch.grid
     groups = x * y * z

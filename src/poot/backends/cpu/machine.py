@@ -91,6 +91,18 @@ def memory_nbytes(path: Path = Path("/proc/meminfo")) -> int:
     return profile("cpu-avx2").memory_nbytes
 
 
+def mappings(
+    held: Path = Path("/proc/self/maps"), most: Path = Path("/proc/sys/vm/max_map_count")
+) -> tuple[int, int] | None:
+    """How many ranges of memory the process has mapped, and how many it may; None where the system
+    sets no limit."""
+    try:
+        with held.open("rb") as lines:
+            return sum(1 for _ in lines), int(most.read_text())
+    except (OSError, ValueError):
+        return None
+
+
 def description(path: Path = Path("/proc/cpuinfo")) -> str:
     """The processor's name, for people."""
     try:

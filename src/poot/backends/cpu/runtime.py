@@ -36,7 +36,40 @@ WORKER = {"pool": 0, "number": 8, "shared": 16}
 
 def runtime_text() -> str:
     """The module: `poot_call(worker 0)` runs the pool's list, `poot_worker(worker)` is a thread."""
-    return _HEAD + _MEET + _LIST + _CALL + _WORKER
+    return _HEAD + _CHANGES + _MEET + _LIST + _CALL + _WORKER
+
+
+def _at(base: str, table: dict[str, int], *names: str) -> str:
+    """Lines that make each field's address, under its name."""
+    lines = [f"  %{n} = getelementptr i8, ptr %{base}, i64 {table[n]}" for n in names]
+    return "\n".join(lines)
+
+
+def _read(base: str, table: dict[str, int], **types: str) -> str:
+    """Lines that load each field, under its name."""
+    lines = [
+        f"  %{n}.at = getelementptr i8, ptr %{base}, i64 {table[n]}\n"
+        f"  %{n} = load {type}, ptr %{n}.at"
+        for n, type in types.items()
+    ]
+    return "\n".join(lines)
+
+
+def _each_record(then: str) -> str:
+    """From block `entry`: for each record, `then` with %record, which goes on to `onward`; after
+    all, `end`."""
+    return f"""head:
+  %n = phi i64 [ 0, %entry ], [ %n.next, %onward ]
+  %is.more = icmp ult i64 %n, %count
+  br i1 %is.more, label %one, label %end
+one:
+  %offset = mul i64 %n, {RECORD_NBYTES}
+  %record = getelementptr i8, ptr %records, i64 %offset
+{then}
+onward:
+  %n.next = add i64 %n, 1
+  br label %head
+"""
 
 
 _HEAD = f"""
@@ -46,11 +79,6 @@ declare i32 @pthread_mutex_unlock(ptr)
 declare i32 @pthread_cond_wait(ptr, ptr)
 declare i32 @pthread_cond_broadcast(ptr)
 declare i32 @clock_gettime(i32, ptr)
-
-define internal void @spin() nounwind {{
-  call void {_PAUSE}
-  ret void
-}}
 declare void {_PAUSE.replace("i32 1", "i32")}
 
 define internal double @now() nounwind {{
@@ -68,42 +96,58 @@ define internal double @now() nounwind {{
 }}
 """
 
-# All threads of the pool meet.
-_MEET = f"""
-define internal void @meet(ptr %pool) nounwind {{
+# Whether a word is no longer `old`, at once or within so many rounds of spinning.
+_CHANGES = f"""
+define internal i1 @changes(ptr %word, i64 %old, i64 %rounds) nounwind {{
 entry:
-  %threads = load i64, ptr %pool
-  %alone = icmp eq i64 %threads, 1
-  br i1 %alone, label %end, label %many
-many:
-  %arrived = getelementptr i8, ptr %pool, i64 {POOL["arrived"]}
-  %generation = getelementptr i8, ptr %pool, i64 {POOL["generation"]}
+  br label %look
+look:
+  %n = phi i64 [ 0, %entry ], [ %n.next, %pause ]
+  %seen = load atomic i64, ptr %word acquire, align 8
+  %is.new = icmp ne i64 %seen, %old
+  br i1 %is.new, label %end, label %wait
+wait:
+  %is.hot = icmp ult i64 %n, %rounds
+  br i1 %is.hot, label %pause, label %end
+pause:
+  call void {_PAUSE}
+  %n.next = add i64 %n, 1
+  br label %look
+end:
+  ret i1 %is.new
+}}
+"""
+
+# All threads of the pool meet. The last to arrive writes the time, where one is asked for, before
+# it lets any go on: what ran before ended by then, and nothing after has begun.
+_MEET = f"""
+define internal void @meet(ptr %pool, ptr %time) nounwind {{
+entry:
+{_read("pool", POOL, threads="i64")}
+{_at("pool", POOL, "arrived", "generation")}
   %mine = load atomic i64, ptr %generation acquire, align 8
   %before = atomicrmw add ptr %arrived, i64 1 acq_rel, align 8
-  %count = add i64 %before, 1
-  %last = icmp eq i64 %count, %threads
-  br i1 %last, label %open, label %wait
+  %here = add i64 %before, 1
+  %is.last = icmp eq i64 %here, %threads
+  br i1 %is.last, label %last, label %wait
+last:
+  %is.timed = icmp ne ptr %time, null
+  br i1 %is.timed, label %stamp, label %open
+stamp:
+  %us = call double @now()
+  store double %us, ptr %time
+  br label %open
 open:
   store atomic i64 0, ptr %arrived monotonic, align 8
   %next = add i64 %mine, 1
   store atomic i64 %next, ptr %generation release, align 8
-  br label %end
+  ret void
 wait:
-  %n = phi i64 [ 0, %many ], [ %n.next, %again ]
-  %seen = load atomic i64, ptr %generation acquire, align 8
-  %gone = icmp ne i64 %seen, %mine
-  br i1 %gone, label %end, label %idle
-idle:
-  %hot = icmp ult i64 %n, {SPINS}
-  br i1 %hot, label %pause, label %yield
-pause:
-  call void @spin()
-  br label %again
+  %rounds = phi i64 [ {SPINS}, %entry ], [ 0, %yield ]
+  %is.open = call i1 @changes(ptr %generation, i64 %mine, i64 %rounds)
+  br i1 %is.open, label %end, label %yield
 yield:
   %y = call i32 @sched_yield()
-  br label %again
-again:
-  %n.next = add i64 %n, 1
   br label %wait
 end:
   ret void
@@ -111,120 +155,64 @@ end:
 """
 
 # One thread's part of the list: takes groups of each launch until none is left.
+_TAKE = f"""{_read("record", RECORD, fn="ptr", buffers="ptr", imms="ptr", waits="i32")}
+{_read("record", RECORD, groups="i64", take="i64")}
+{_at("record", RECORD, "grid", "next")}
+  %must = icmp ne i32 %waits, 0
+  %meets = or i1 %must, %is.timed
+  br i1 %meets, label %meet, label %grab
+meet:
+  %slot = getelementptr double, ptr %times, i64 %n
+  %start = select i1 %is.timed, ptr %slot, ptr null
+  call void @meet(ptr %pool, ptr %start)
+  br label %grab
+grab:
+  %first = atomicrmw add ptr %next, i64 %take monotonic, align 8
+  %is.some = icmp ult i64 %first, %groups
+  br i1 %is.some, label %run, label %onward
+run:
+  %stop = add i64 %first, %take
+  %is.over = icmp ugt i64 %stop, %groups
+  %last = select i1 %is.over, i64 %groups, i64 %stop
+  call void %fn(ptr %buffers, ptr %imms, ptr %grid, i64 %first, i64 %last, ptr %shared)
+  br label %grab"""
 _LIST = f"""
 define internal void @list(ptr %worker) nounwind {{
 entry:
-  %pool = load ptr, ptr %worker
-  %np = getelementptr i8, ptr %worker, i64 {WORKER["number"]}
-  %number = load i64, ptr %np
-  %sp = getelementptr i8, ptr %worker, i64 {WORKER["shared"]}
-  %shared = load ptr, ptr %sp
-  %rp = getelementptr i8, ptr %pool, i64 {POOL["records"]}
-  %records = load ptr, ptr %rp
-  %cp = getelementptr i8, ptr %pool, i64 {POOL["count"]}
-  %count = load i64, ptr %cp
-  %tp = getelementptr i8, ptr %pool, i64 {POOL["times"]}
-  %times = load ptr, ptr %tp
-  %timed = icmp ne ptr %times, null
-  %first = icmp eq i64 %number, 0
-  %clock = and i1 %timed, %first
+{_read("worker", WORKER, pool="ptr", shared="ptr")}
+{_read("pool", POOL, records="ptr", count="i64", times="ptr")}
+  %is.timed = icmp ne ptr %times, null
   br label %head
-head:
-  %at = phi i64 [ 0, %entry ], [ %at.next, %next ]
-  %more = icmp ult i64 %at, %count
-  br i1 %more, label %launch, label %end
-launch:
-  %offset = mul i64 %at, {RECORD_NBYTES}
-  %record = getelementptr i8, ptr %records, i64 %offset
-  %fn = load ptr, ptr %record
-  %bp = getelementptr i8, ptr %record, i64 {RECORD["buffers"]}
-  %buffers = load ptr, ptr %bp
-  %ip = getelementptr i8, ptr %record, i64 {RECORD["imms"]}
-  %imms = load ptr, ptr %ip
-  %grid = getelementptr i8, ptr %record, i64 {RECORD["grid"]}
-  %wp = getelementptr i8, ptr %record, i64 {RECORD["waits"]}
-  %waits = load i32, ptr %wp
-  %gp = getelementptr i8, ptr %record, i64 {RECORD["groups"]}
-  %groups = load i64, ptr %gp
-  %kp = getelementptr i8, ptr %record, i64 {RECORD["take"]}
-  %take = load i64, ptr %kp
-  %counter = getelementptr i8, ptr %record, i64 {RECORD["next"]}
-  %asked = icmp ne i32 %waits, 0
-  %must = or i1 %asked, %timed
-  br i1 %must, label %wait, label %ready
-wait:
-  call void @meet(ptr %pool)
-  br label %ready
-ready:
-  br i1 %clock, label %start, label %grab
-start:
-  %t0 = call double @now()
-  %slot = getelementptr double, ptr %times, i64 %at
-  store double %t0, ptr %slot
-  br label %grab
-grab:
-  %from = atomicrmw add ptr %counter, i64 %take monotonic, align 8
-  %some = icmp ult i64 %from, %groups
-  br i1 %some, label %run, label %next
-run:
-  %to.raw = add i64 %from, %take
-  %over = icmp ugt i64 %to.raw, %groups
-  %to = select i1 %over, i64 %groups, i64 %to.raw
-  call void %fn(ptr %buffers, ptr %imms, ptr %grid, i64 %from, i64 %to, ptr %shared)
-  br label %grab
-next:
-  %at.next = add i64 %at, 1
-  br label %head
-end:
-  call void @meet(ptr %pool)
-  br i1 %clock, label %stop, label %out
-stop:
-  %t1 = call double @now()
+{_each_record(_TAKE)}end:
   %final = getelementptr double, ptr %times, i64 %count
-  store double %t1, ptr %final
-  br label %out
-out:
+  %ended = select i1 %is.timed, ptr %final, ptr null
+  call void @meet(ptr %pool, ptr %ended)
   ret void
 }}
 """
 
 # The calling thread is worker 0: it puts the counters back, wakes the others and takes part.
+_RESET = f"""{_at("record", RECORD, "next")}
+  store atomic i64 0, ptr %next monotonic, align 8
+  br label %onward"""
 _CALL = f"""
 define void @poot_call(ptr %worker) nounwind {{
 entry:
-  %pool = load ptr, ptr %worker
-  %rp = getelementptr i8, ptr %pool, i64 {POOL["records"]}
-  %records = load ptr, ptr %rp
-  %cp = getelementptr i8, ptr %pool, i64 {POOL["count"]}
-  %count = load i64, ptr %cp
+{_read("worker", WORKER, pool="ptr")}
+{_read("pool", POOL, threads="i64", records="ptr", count="i64")}
+{_at("pool", POOL, "call", "mutex", "condition")}
   br label %head
-head:
-  %at = phi i64 [ 0, %entry ], [ %at.next, %zero ]
-  %more = icmp ult i64 %at, %count
-  br i1 %more, label %zero, label %wake
-zero:
-  %offset = mul i64 %at, {RECORD_NBYTES}
-  %record = getelementptr i8, ptr %records, i64 %offset
-  %next = getelementptr i8, ptr %record, i64 {RECORD["next"]}
-  store atomic i64 0, ptr %next monotonic, align 8
-  %at.next = add i64 %at, 1
-  br label %head
+{_each_record(_RESET)}end:
+  %is.alone = icmp eq i64 %threads, 1
+  br i1 %is.alone, label %go, label %wake
 wake:
-  %threads = load i64, ptr %pool
-  %alone = icmp eq i64 %threads, 1
-  br i1 %alone, label %go, label %others
-others:
-  %call = getelementptr i8, ptr %pool, i64 {POOL["call"]}
-  %mutex = getelementptr i8, ptr %pool, i64 {POOL["mutex"]}
-  %cond = getelementptr i8, ptr %pool, i64 {POOL["condition"]}
-  %sl = getelementptr i8, ptr %pool, i64 {POOL["sleepers"]}
   %l = call i32 @pthread_mutex_lock(ptr %mutex)
   %was = atomicrmw add ptr %call, i64 1 release, align 8
-  %asleep = load i64, ptr %sl
-  %some = icmp ne i64 %asleep, 0
-  br i1 %some, label %ring, label %unlock
+{_read("pool", POOL, sleepers="i64")}
+  %are.some = icmp ne i64 %sleepers, 0
+  br i1 %are.some, label %ring, label %unlock
 ring:
-  %b = call i32 @pthread_cond_broadcast(ptr %cond)
+  %b = call i32 @pthread_cond_broadcast(ptr %condition)
   br label %unlock
 unlock:
   %u = call i32 @pthread_mutex_unlock(ptr %mutex)
@@ -238,51 +226,35 @@ go:
 _WORKER = f"""
 define ptr @poot_worker(ptr %worker) nounwind {{
 entry:
-  %pool = load ptr, ptr %worker
-  %call = getelementptr i8, ptr %pool, i64 {POOL["call"]}
-  %mutex = getelementptr i8, ptr %pool, i64 {POOL["mutex"]}
-  %cond = getelementptr i8, ptr %pool, i64 {POOL["condition"]}
-  %sl = getelementptr i8, ptr %pool, i64 {POOL["sleepers"]}
-  %qp = getelementptr i8, ptr %pool, i64 {POOL["quits"]}
+{_read("worker", WORKER, pool="ptr")}
+{_at("pool", POOL, "call", "mutex", "condition", "sleepers", "quits")}
   br label %rest
 rest:
   %done = phi i64 [ 0, %entry ], [ %done.next, %work ]
-  br label %watch
-watch:
-  %n = phi i64 [ 0, %rest ], [ %n.next, %pause ]
-  %now = load atomic i64, ptr %call acquire, align 8
-  %called = icmp ne i64 %now, %done
-  br i1 %called, label %check, label %idle
-idle:
-  %hot = icmp ult i64 %n, {REST_SPINS}
-  br i1 %hot, label %pause, label %sleep
-pause:
-  call void @spin()
-  %n.next = add i64 %n, 1
-  br label %watch
+  %is.called = call i1 @changes(ptr %call, i64 %done, i64 {REST_SPINS})
+  br i1 %is.called, label %check, label %sleep
 sleep:
   %l = call i32 @pthread_mutex_lock(ptr %mutex)
-  %s0 = load i64, ptr %sl
-  %s1 = add i64 %s0, 1
-  store i64 %s1, ptr %sl
+  %awake = load i64, ptr %sleepers
+  %lying = add i64 %awake, 1
+  store i64 %lying, ptr %sleepers
   br label %asleep
 asleep:
-  %again = load atomic i64, ptr %call acquire, align 8
-  %up = icmp ne i64 %again, %done
-  br i1 %up, label %rise, label %lie
+  %is.up = call i1 @changes(ptr %call, i64 %done, i64 0)
+  br i1 %is.up, label %rise, label %lie
 lie:
-  %w = call i32 @pthread_cond_wait(ptr %cond, ptr %mutex)
+  %w = call i32 @pthread_cond_wait(ptr %condition, ptr %mutex)
   br label %asleep
 rise:
-  %s2 = load i64, ptr %sl
-  %s3 = sub i64 %s2, 1
-  store i64 %s3, ptr %sl
+  %all = load i64, ptr %sleepers
+  %others = sub i64 %all, 1
+  store i64 %others, ptr %sleepers
   %u = call i32 @pthread_mutex_unlock(ptr %mutex)
   br label %check
 check:
-  %quits = load atomic i64, ptr %qp acquire, align 8
-  %leave = icmp ne i64 %quits, 0
-  br i1 %leave, label %out, label %work
+  %asked = load atomic i64, ptr %quits acquire, align 8
+  %leaves = icmp ne i64 %asked, 0
+  br i1 %leaves, label %out, label %work
 work:
   call void @list(ptr %worker)
   %done.next = add i64 %done, 1

@@ -29,7 +29,7 @@ class Home(Protocol):
     def index(self) -> int: ...
     @property
     def stream(self) -> int: ...
-    def need_alive(self) -> None: ...
+    def need_open(self) -> None: ...
     def follow(self, stream: int) -> None: ...
 
 
@@ -47,7 +47,7 @@ class CudaView:
     def _pointer(self) -> int:
         if self._buffer.is_freed:
             raise BindError(f"this output {self.type} went with its session")
-        self._device.need_alive()
+        self._device.need_open()
         return self._buffer.pointer + self._offset
 
     @property

@@ -19,12 +19,18 @@ from poot.backends.cuda.provider import Call, Driver, Facts, Handle, Resources
 from poot.backends.cuda.slot_ring import NAME as TAKE_SLOTS
 from poot.backends.cuda.slot_ring import take_text
 from poot.backends.launches import check_launch, padded
+from poot.backends.owned import (
+    need_code,
+    need_open,
+    need_own,
+    need_words,
+    refuse_too_much,
+)
 from poot.codegen.emitters import emit
 from poot.codegen.kir.nodes import Kernel
 from poot.codegen.ptx.memory import dynamic_nbytes
 from poot.errors import (
     BackendError,
-    BindingLimit,
     DeviceLost,
     GridLimit,
     LaunchError,
@@ -45,7 +51,7 @@ class Guard:
         self._device, self._names = device, names
 
     def __enter__(self) -> None:
-        self._device.need_alive()
+        self._device.need_open()
         if self._names:
             self._device.pending = self._names
 
@@ -102,28 +108,22 @@ class CudaDevice:
         """A context for several calls in a row, cheaper than each by itself."""
         return self.driver.held()
 
-    def need_alive(self) -> None:
+    def need_open(self) -> None:
+        """Raises DeviceLost, or BackendError where this opening was closed."""
         if self.lost:
             raise DeviceLost(f"{self.limits.name} was lost before: {self.lost}")
-        if not self._is_open:
-            raise BackendError(f"{self.limits.name} was closed; open the device again")
+        need_open(self._is_open, self.limits)
 
     def _own(self, buffer: Buffer) -> CudaBuffer:
-        if not isinstance(buffer, CudaBuffer) or buffer.is_freed:
-            raise BackendError(f"needs a live buffer of {self.limits.name}: {buffer}")
-        return buffer
+        return need_own(buffer, CudaBuffer, self.limits)
 
     # Memory
 
     def allocate(self, nbytes: int, label: str) -> CudaBuffer:
         """Zero-filled. Raises OutOfDeviceMemory (asked, free) or BindingLimit."""
         limits = self.limits
-        if nbytes > limits.buffer_nbytes:
-            raise BindingLimit(
-                f"{label} asks {nbytes} bytes in one buffer: {limits.name} allows "
-                f"{limits.buffer_nbytes}"
-            )
         with self._lock, self.guarded():
+            refuse_too_much(nbytes, label, limits, lambda: f"{self.driver.memory()[0]} of it free")
             try:
                 pointer = self.driver.allocate(padded(nbytes))
             except OutOfDeviceMemory as e:
@@ -182,14 +182,8 @@ class CudaDevice:
                 self.driver.copy(end, start, nbytes)
 
     def _range(self, buffer: Buffer, offset: int, nbytes: int) -> CudaBuffer:
-        self.need_alive()
-        own = self._own(buffer)
-        if offset % 4 or nbytes % 4 or offset < 0 or offset + nbytes > padded(own.nbytes):
-            raise BackendError(
-                f"a copy needs whole words inside {own.label} of {own.nbytes} bytes: "
-                f"[{offset}, {offset + nbytes})"
-            )
-        return own
+        self.need_open()
+        return need_words(buffer, CudaBuffer, self.limits, offset, nbytes)
 
     def view(self, buffer: Buffer, offset: int, type: TensorType) -> CudaView:
         """The bytes as an array with DLPack and `__cuda_array_interface__`."""
@@ -216,10 +210,7 @@ class CudaDevice:
         with self._lock, self.guarded():
             try:
                 for code in codes:
-                    if code.target != "ptx":
-                        raise LaunchError(
-                            f"kernel {code.name} is for {code.target}: {self.limits.name} takes ptx"
-                        )
+                    need_code(code, "ptx", self.limits)
                     extra = dynamic_nbytes(code.kernel)
                     made.append(self.driver.load(code.binary, code.kernel.name, extra))
             except BackendError:
@@ -248,7 +239,7 @@ class CudaDevice:
     ) -> CudaExecutable:
         """Lays the list's arguments out. Raises LaunchError, GridLimit or BindingLimit, naming the
         kernel. A launch without groups is left out."""
-        self.need_alive()
+        self.need_open()
         assert isinstance(loaded, Loaded), "what this backend's load returned"
         own = {name: self._own(buffer) for name, buffer in buffers.items()}
         sizes = {name: buffer.nbytes for name, buffer in own.items()}

@@ -11,7 +11,8 @@ from typing import Protocol
 from poot.backends.cuda.buffers import CudaBuffer, Loaded
 from poot.backends.cuda.provider import Call, Driver, Handle
 from poot.backends.cuda.slot_ring import SlotRing
-from poot.errors import BackendError, LaunchError
+from poot.backends.owned import launch_names, need_live
+from poot.errors import BackendError
 
 
 class Owner(Protocol):
@@ -24,7 +25,7 @@ class Owner(Protocol):
     @property
     def frees(self) -> int: ...
     def guarded(self, names: tuple[str, ...] = ()) -> AbstractContextManager[None]: ...
-    def need_alive(self) -> None: ...
+    def need_open(self) -> None: ...
     def allocate(self, nbytes: int, label: str) -> CudaBuffer: ...
     def taker(self) -> Handle: ...
 
@@ -66,10 +67,8 @@ class CudaExecutable:
     def _check(self) -> None:
         if self._seen == self._device.frees:
             return
-        for buffer in self._parts.buffers.values():
-            if buffer.is_freed:
-                names = ", ".join(self._parts.names[:3])
-                raise LaunchError(f"buffer {buffer.label} of launches of {names} has been freed")
+        self._device.need_open()
+        need_live(self._parts.buffers.values(), launch_names(self._parts.names))
         self._seen = self._device.frees
 
     def run(self) -> None:
@@ -128,7 +127,7 @@ class CudaExecutable:
         ring = self._ring
         assert ring is not None, "record_with comes first"
         self._check()
-        self._device.need_alive()
+        self._device.need_open()
         if ring.is_full():
             with self._guard:
                 ring.wait()

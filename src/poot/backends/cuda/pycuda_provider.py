@@ -91,9 +91,9 @@ class PycudaDriver:
         self._host: list[object] = []
         self._context: Any = None
         self._stream: Any = stream
-        device: Any = drv.Device(index)
-        self._unit = _multiprocessor(device)
+        self._unit = _multiprocessor(index)
         if stream is None:
+            device: Any = drv.Device(index)
             self._context = _retain(device, f"the primary context of device {index}")
             with self._using(f"device {index}"):
                 self._stream = drv.Stream(_NON_BLOCKING)
@@ -314,8 +314,9 @@ class PycudaDriver:
             self.close()
 
 
-def _multiprocessor(device: Any) -> Multiprocessor | None:
+def _multiprocessor(index: int) -> Multiprocessor | None:
     """What one has; None where pycuda was built against a toolkit that doesn't name all of it."""
+    device: Any = drv.Device(index)
     kinds = [getattr(drv.device_attribute, name, None) for name in NAMES]
     if None in kinds:
         return None
@@ -356,7 +357,7 @@ class PycudaProvider:
             values = [int(device.get_attribute(getattr(kinds, name))) for name in ATTRIBUTES]
             total = int(device.total_memory())
             made = facts_of(str(device.name()), total, values, version, "pycuda")
-            counts = _multiprocessor(device) is not None
+            counts = _multiprocessor(index) is not None
             rows.append(replace(made, limits=replace(made.limits, counts_residents=counts)))
         return rows
 

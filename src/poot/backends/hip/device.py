@@ -18,11 +18,20 @@ from poot.backends.hip.compiler import compile_text
 from poot.backends.hip.driver import HipApi
 from poot.backends.hip.properties import Facts
 from poot.backends.launches import check_launch, padded
+from poot.backends.owned import (
+    launch_names,
+    need_code,
+    need_live,
+    need_open,
+    need_own,
+    need_words,
+    refuse_too_much,
+)
 from poot.cache import DiskCache
 from poot.codegen.emitters import emit
 from poot.codegen.hip.names import symbol
 from poot.codegen.kir.nodes import Kernel
-from poot.errors import BackendError, BindingLimit, DeviceLost, LaunchError, OutOfDeviceMemory
+from poot.errors import BackendError, DeviceLost, LaunchError, OutOfDeviceMemory
 from poot.limits import DeviceLimits
 
 Argument = ctypes.c_void_p | ctypes.c_int32 | ctypes.c_uint32 | ctypes.c_float
@@ -122,9 +131,10 @@ class HipExecutable:
     a captured graph by one call."""
 
     def __init__(
-        self, line: Line, calls: Sequence[_Call], loaded: Loaded, buffers: Sequence[HipBuffer],
-        names: str,
+        self, device: HipDevice, line: Line, calls: Sequence[_Call], loaded: Loaded,
+        buffers: Sequence[HipBuffer], names: str,
     ) -> None:  # fmt: skip
+        self._device = device
         self._line = line
         self._calls = tuple(calls)
         self._loaded = loaded
@@ -158,9 +168,8 @@ class HipExecutable:
         return ready
 
     def _check(self) -> None:
-        for buffer in self._buffers:
-            if buffer.is_freed:
-                raise LaunchError(f"buffer {buffer.label} of {self._names} has been freed")
+        self._device.need_open()
+        need_live(self._buffers, self._names)
 
     def run(self) -> None:
         """Puts the launches, or the replay of them, on the stream; the next copy_out waits."""
@@ -220,27 +229,18 @@ class HipDevice:
     def description(self) -> str:
         return self._facts.description
 
-    def _need_open(self) -> None:
-        if not self._is_open:
-            raise BackendError(f"{self.limits.name} was closed; open the device again")
+    def need_open(self) -> None:
+        """Raises BackendError where this opening was closed."""
+        need_open(self._is_open, self.limits)
 
     # Memory
 
     def allocate(self, nbytes: int, label: str) -> HipBuffer:
         """Zero-filled. Raises OutOfDeviceMemory (asked, free) or BindingLimit."""
-        self._need_open()
+        self.need_open()
         limits = self.limits
-        if limits.buffer_nbytes < nbytes <= limits.memory_nbytes:
-            raise BindingLimit(
-                f"{label} asks {nbytes} bytes in one buffer: {limits.name} allows "
-                f"{limits.buffer_nbytes}"
-            )
         with self._line.held() as api:
-            if nbytes > limits.memory_nbytes:
-                raise OutOfDeviceMemory(
-                    f"{label} asks {nbytes} bytes: {limits.name} has {limits.memory_nbytes}, "
-                    f"{api.free_nbytes()} of them free"
-                )
+            refuse_too_much(nbytes, label, limits, lambda: f"{api.free_nbytes()} of them free")
             try:
                 address = api.allocate(padded(nbytes))
             except OutOfDeviceMemory as e:
@@ -283,19 +283,11 @@ class HipDevice:
                 api.copy(other.address + target_offset, one.address + source_offset, nbytes)
 
     def _own(self, buffer: Buffer) -> HipBuffer:
-        if not isinstance(buffer, HipBuffer) or buffer.is_freed:
-            raise BackendError(f"needs a live buffer of {self.limits.name}: {buffer}")
-        return buffer
+        return need_own(buffer, HipBuffer, self.limits)
 
     def _range(self, buffer: Buffer, offset: int, nbytes: int) -> HipBuffer:
-        self._need_open()
-        own = self._own(buffer)
-        if offset % 4 or nbytes % 4 or offset < 0 or offset + nbytes > padded(own.nbytes):
-            raise BackendError(
-                f"a copy needs whole words inside {own.label} of {own.nbytes} bytes: "
-                f"[{offset}, {offset + nbytes})"
-            )
-        return own
+        self.need_open()
+        return need_words(buffer, HipBuffer, self.limits, offset, nbytes)
 
     # Kernels
 
@@ -305,7 +297,7 @@ class HipDevice:
     def load(self, codes: Sequence[Code]) -> Loaded:
         """Compiled and loaded. Raises LaunchError naming the kernel that the compiler or the
         runtime refused."""
-        self._need_open()
+        self.need_open()
         images = [self._image(code) for code in codes]
         modules: list[object] = []
         functions: list[object] = []
@@ -324,15 +316,7 @@ class HipDevice:
         return Loaded(self._line, tuple(c.kernel for c in codes), modules, functions)
 
     def _image(self, code: Code) -> bytes:
-        if code.target != "hip":
-            raise LaunchError(
-                f"kernel {code.name} is for {code.target}: {self.limits.name} takes hip"
-            )
-        if code.kernel.subgroup not in (None, self.limits.subgroup):
-            raise LaunchError(
-                f"kernel {code.name} is written for subgroups of {code.kernel.subgroup}: "
-                f"{self.limits.name} has {self.limits.subgroup}"
-            )
+        need_code(code, "hip", self.limits)
         text = code.binary.decode(errors="replace")
         return compile_text(text, code.name, self._facts.arch, self._cache)
 
@@ -340,7 +324,7 @@ class HipDevice:
         self, loaded: object, launches: Sequence[Launch], buffers: dict[str, Buffer]
     ) -> HipExecutable:
         """Binds the list. Raises LaunchError, GridLimit or BindingLimit, naming the kernel."""
-        self._need_open()
+        self.need_open()
         assert isinstance(loaded, Loaded), "what this backend's load returned"
         own = {name: self._own(buffer) for name, buffer in buffers.items()}
         sizes = {name: buffer.nbytes for name, buffer in own.items()}
@@ -353,8 +337,8 @@ class HipDevice:
             what = f"kernel {kernel.name}"
             calls.append(_Call(function, launch.grid, kernel.threads, args, what))
         used = sorted({ref.space for launch in launches for ref in launch.buffers})
-        names = _names([loaded.kernels[launch.kernel].name for launch in launches])
-        return HipExecutable(self._line, calls, loaded, [own[n] for n in used], names)
+        names = launch_names([loaded.kernels[launch.kernel].name for launch in launches])
+        return HipExecutable(self, self._line, calls, loaded, [own[n] for n in used], names)
 
     def close(self) -> None:
         """Frees this opening's buffers. Kernels and graphs go with their last reference."""
@@ -377,9 +361,3 @@ def _arguments(launch: Launch, kernel: Kernel, own: dict[str, HipBuffer]) -> tup
     pointers = [ctypes.c_void_p(own[r.space].address + r.offset) for r in launch.buffers]
     pairs = zip(kernel.imms, launch.imms, strict=True)
     return (*pointers, *(_IMMEDIATES[imm.dtype](value) for imm, value in pairs))
-
-
-def _names(kernels: list[str]) -> str:
-    """The launch list for a message: the first names and how many more."""
-    more = f" and {len(kernels) - 3} more" if len(kernels) > 3 else ""
-    return f"launches of {', '.join(kernels[:3])}{more}"

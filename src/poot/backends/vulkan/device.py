@@ -20,6 +20,15 @@ from poot.backends.launches import (
     refuse_more,
     waits,
 )
+from poot.backends.owned import (
+    launch_names,
+    need_code,
+    need_live,
+    need_open,
+    need_own,
+    need_words,
+    refuse_too_much,
+)
 from poot.backends.vulkan.api import (
     Binding,
     Block,
@@ -31,7 +40,7 @@ from poot.backends.vulkan.api import (
 )
 from poot.codegen.emitters import emit
 from poot.codegen.kir.nodes import Kernel
-from poot.errors import BackendError, BindingLimit, LaunchError, OutOfDeviceMemory
+from poot.errors import BackendError, OutOfDeviceMemory
 from poot.limits import DeviceLimits
 
 STAGING_NBYTES = 16 << 20
@@ -83,6 +92,7 @@ class Loaded:
 class _Parts:
     """What an executable holds on to: nothing of it may be freed while a recording names it."""
 
+    device: VulkanDevice
     loaded: Loaded
     buffers: tuple[VulkanBuffer, ...]
     names: str
@@ -105,9 +115,8 @@ class VulkanExecutable:
         return recording
 
     def _check(self) -> None:
-        for buffer in self._parts.buffers:
-            if buffer.is_freed:
-                raise LaunchError(f"buffer {buffer.label} of {self._parts.names} has been freed")
+        self._parts.device.need_open()
+        need_live(self._parts.buffers, self._parts.names)
 
     def run(self) -> None:
         """Submits and waits until it is done."""
@@ -167,20 +176,18 @@ class VulkanDevice:
         """What the validation layer said, where the device was opened with it."""
         return self._api.messages
 
-    def _need_open(self) -> None:
-        if not self._is_open:
-            raise BackendError(f"{self.limits.name} was closed; open the device again")
+    def need_open(self) -> None:
+        """Raises BackendError where this opening was closed."""
+        need_open(self._is_open, self.limits)
 
     def _own(self, buffer: Buffer) -> VulkanBuffer:
-        if not isinstance(buffer, VulkanBuffer) or buffer.is_freed:
-            raise BackendError(f"needs a live buffer of {self.limits.name}: {buffer}")
-        return buffer
+        return need_own(buffer, VulkanBuffer, self.limits)
 
     # Memory
 
     def allocate(self, nbytes: int, label: str) -> VulkanBuffer:
         """Zero-filled. Raises OutOfDeviceMemory (asked, free) or BindingLimit."""
-        self._need_open()
+        self.need_open()
         self._refuse_too_much(nbytes, label)
         block = self._api.allocate(padded(nbytes), False, label)
         buffer = VulkanBuffer(self._api, block, nbytes, label)
@@ -193,16 +200,8 @@ class VulkanDevice:
 
     def _refuse_too_much(self, nbytes: int, label: str) -> None:
         limits = self.limits
-        if nbytes > limits.memory_nbytes:
-            raise OutOfDeviceMemory(
-                f"{label} asks {nbytes} bytes: {limits.name} has {limits.memory_nbytes}, "
-                f"{self._api.free_nbytes()} thought free"
-            )
-        if nbytes > limits.buffer_nbytes:
-            raise BindingLimit(
-                f"{label} asks {nbytes} bytes in one buffer: {limits.name} allows "
-                f"{limits.buffer_nbytes}"
-            )
+        told = lambda: f"{self._api.free_nbytes()} thought free"  # noqa: E731
+        refuse_too_much(nbytes, label, limits, told)
         free = host_free_nbytes() if limits.is_software else None
         if free is not None and nbytes > free:
             raise OutOfDeviceMemory(f"{label} asks {nbytes} bytes: the host has {free} free")
@@ -253,14 +252,8 @@ class VulkanDevice:
             self._api.copy(start, Binding(other.block, target_offset, nbytes))
 
     def _range(self, buffer: Buffer, offset: int, nbytes: int) -> VulkanBuffer:
-        self._need_open()
-        own = self._own(buffer)
-        if offset % 4 or nbytes % 4 or offset < 0 or offset + nbytes > padded(own.nbytes):
-            raise BackendError(
-                f"a copy needs whole words inside {own.label} of {own.nbytes} bytes: "
-                f"[{offset}, {offset + nbytes})"
-            )
-        return own
+        self.need_open()
+        return need_words(buffer, VulkanBuffer, self.limits, offset, nbytes)
 
     def _staged(self) -> Block:
         """Host memory to copy through; the caller holds the lock."""
@@ -276,7 +269,7 @@ class VulkanDevice:
 
     def load(self, codes: Sequence[Code]) -> Loaded:
         """Pipelines. Raises LaunchError naming the kernel the driver refused."""
-        self._need_open()
+        self.need_open()
         made: list[Pipeline] = []
         try:
             for code in codes:
@@ -289,15 +282,7 @@ class VulkanDevice:
 
     def _shader(self, code: Code) -> Shader:
         kernel = code.kernel
-        if code.target != "spirv":
-            raise LaunchError(
-                f"kernel {code.name} is for {code.target}: {self.limits.name} takes spirv"
-            )
-        if kernel.subgroup not in (None, self.limits.subgroup):
-            raise LaunchError(
-                f"kernel {code.name} is written for subgroups of {kernel.subgroup}: "
-                f"{self.limits.name} has {self.limits.subgroup}"
-            )
+        need_code(code, "spirv", self.limits)
         has_uniform = bool(kernel.imms)
         return Shader(code.name, code.binary, len(kernel.params), has_uniform, kernel.subgroup)
 
@@ -305,7 +290,7 @@ class VulkanDevice:
         self, loaded: object, launches: Sequence[Launch], buffers: dict[str, Buffer]
     ) -> VulkanExecutable:
         """Records the list. Raises LaunchError, GridLimit or BindingLimit, naming the kernel."""
-        self._need_open()
+        self.need_open()
         assert isinstance(loaded, Loaded), "what this backend's load returned"
         own = {name: self._own(buffer) for name, buffer in buffers.items()}
         sizes = {name: buffer.nbytes for name, buffer in own.items()}
@@ -323,8 +308,8 @@ class VulkanDevice:
             dispatches.append(Dispatch(pipeline, launch.grid, bindings, uniform, wait))
         used = {ref.space for launch in launches for ref in launch.buffers}
         held = [own[name] for name in sorted(used)] + ([uniforms] if uniforms else [])
-        names = _names([loaded.kernels[launch.kernel].name for launch in launches])
-        return VulkanExecutable(self._api, dispatches, _Parts(loaded, tuple(held), names))
+        names = launch_names([loaded.kernels[launch.kernel].name for launch in launches])
+        return VulkanExecutable(self._api, dispatches, _Parts(self, loaded, tuple(held), names))
 
     def _binding(self, ref: BufferRef, own: dict[str, VulkanBuffer]) -> Binding:
         block = own[ref.space].block
@@ -354,9 +339,3 @@ class VulkanDevice:
             buffer.free()
         if self._staging is not None:
             self._staging.free()
-
-
-def _names(kernels: list[str]) -> str:
-    """The launch list for a message: the first names and how many more."""
-    more = f" and {len(kernels) - 3} more" if len(kernels) > 3 else ""
-    return f"launches of {', '.join(kernels[:3])}{more}"

@@ -22,13 +22,21 @@ from poot.backends.launches import (
     pack_immediates,
     padded,
 )
+from poot.backends.owned import (
+    launch_names,
+    need_code,
+    need_live,
+    need_open,
+    need_own,
+    need_words,
+    refuse_too_much,
+)
 from poot.backends.wgpu.adapters import Gpu
 from poot.backends.wgpu.loader import wgpu
 from poot.codegen.emitters import emit
 from poot.codegen.kir.nodes import Kernel
 from poot.errors import (
     BackendError,
-    BindingLimit,
     DeviceLost,
     LaunchError,
     OutOfDeviceMemory,
@@ -154,9 +162,8 @@ class WgpuExecutable:
         return encoder.finish()
 
     def _check(self) -> None:
-        for buffer in self._buffers:
-            if buffer.is_freed:
-                raise LaunchError(f"buffer {buffer.label} of {self._names} has been freed")
+        self._owner.need_open()
+        need_live(self._buffers, self._names)
 
     def run(self) -> None:
         """Enqueues the list; `Device.copy_out` waits for it."""
@@ -208,33 +215,25 @@ class WgpuDevice:
     def description(self) -> str:
         return self.gpu.description
 
+    def need_open(self) -> None:
+        """Raises BackendError where this opening was closed."""
+        need_open(self._is_open, self.limits)
+
     @contextmanager
     def calling(self, what: str, refusal: type[BackendError] = BackendError) -> Generator[None]:
         """Holds the device's lock and translates errors."""
-        if not self._is_open:
-            raise BackendError(f"{self.limits.name} was closed; open the device again")
+        self.need_open()
         with self.gpu.lock, translated(what, refusal):
             yield
 
     def _own(self, buffer: Buffer) -> WgpuBuffer:
-        if not isinstance(buffer, WgpuBuffer) or buffer.is_freed:
-            raise BackendError(f"needs a live buffer of {self.limits.name}: {buffer}")
-        return buffer
+        return need_own(buffer, WgpuBuffer, self.limits)
 
     # Memory
 
     def allocate(self, nbytes: int, label: str) -> WgpuBuffer:
         """Zero-filled, by WebGPU's rule. Raises OutOfDeviceMemory or BindingLimit."""
-        limits = self.limits
-        if nbytes > limits.memory_nbytes:
-            raise OutOfDeviceMemory(
-                f"{label} asks {nbytes} bytes: {limits.name} has {limits.memory_nbytes}"
-            )
-        if padded(nbytes) > limits.buffer_nbytes:
-            raise BindingLimit(
-                f"{label} asks {nbytes} bytes in one buffer: {limits.name} allows "
-                f"{limits.buffer_nbytes}"
-            )
+        refuse_too_much(nbytes, label, self.limits)
         usage = wgpu.BufferUsage.STORAGE | wgpu.BufferUsage.UNIFORM
         return self._allocate(nbytes, label, usage)
 
@@ -253,13 +252,8 @@ class WgpuDevice:
                 buffer.free()
 
     def _range(self, buffer: Buffer, offset: int, nbytes: int) -> WgpuBuffer:
-        own = self._own(buffer)
-        if offset % 4 or nbytes % 4 or offset < 0 or offset + nbytes > padded(own.nbytes):
-            raise BackendError(
-                f"a copy needs whole words inside {own.label} of {own.nbytes} bytes: "
-                f"[{offset}, {offset + nbytes})"
-            )
-        return own
+        self.need_open()
+        return need_words(buffer, WgpuBuffer, self.limits, offset, nbytes)
 
     def copy_in(self, buffer: Buffer, offset: int, data: np.ndarray) -> None:
         raw = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
@@ -309,13 +303,7 @@ class WgpuDevice:
     def load(self, codes: Sequence[Code]) -> Loaded:
         """Pipelines. Raises LaunchError naming the kernel that naga or the device refused."""
         for code in codes:
-            if code.target != "spirv":
-                raise LaunchError(f"kernel {code.name} is for {code.target}: wgpu takes spirv")
-            if code.kernel.subgroup not in (None, self.limits.subgroup):
-                raise LaunchError(
-                    f"kernel {code.name} is written for subgroups of {code.kernel.subgroup}: "
-                    f"{self.limits.name} has {self.limits.subgroup}"
-                )
+            need_code(code, "spirv", self.limits)
         with self.calling("loading kernels"):
             return Loaded(self.gpu, codes)
 
@@ -336,9 +324,7 @@ class WgpuDevice:
                 dispatches.append(self._bind(loaded, launch, own, block))
         used = sorted({ref.space for launch in launches for ref in launch.buffers})
         held = [own[name] for name in used] + [b for b, _ in uniforms if b is not None][:1]
-        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-        text = f"launches of {', '.join(names[:3])}{more}"
-        return WgpuExecutable(self, dispatches, tuple(held), text)
+        return WgpuExecutable(self, dispatches, tuple(held), launch_names(names))
 
     def _bind(self, loaded: Loaded, launch: Launch, own: dict[str, WgpuBuffer],
               block: tuple[WgpuBuffer | None, int]) -> Dispatch:  # fmt: skip

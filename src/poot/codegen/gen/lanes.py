@@ -21,12 +21,25 @@ def turned(k: KernelBuilder, rows: list[Val]) -> list[Val]:
             if i & step:
                 continue
             low, high = rows[i], rows[i + step]
-            from_high = k.op("shuffle_xor", high, mask=step)
-            from_low = k.op("shuffle_xor", low, mask=step)
-            swapped[i] = k.select(is_low, low, from_high)
-            swapped[i + step] = k.select(is_low, from_low, high)
+            crossed = k.op("shuffle_xor", k.select(is_low, high, low), mask=step)
+            swapped[i] = k.select(is_low, low, crossed)
+            swapped[i + step] = k.select(is_low, crossed, high)
         rows, step = swapped, step * 2
     return rows
+
+
+def across(k: KernelBuilder, rows: list[Val], join: Callable[[Val, Val], Val]) -> Val:
+    """Lane j of the result holds row j's lanes, joined. As many rows as the subgroup has lanes, a
+    power of two: in each round, pairs of rows become one that holds half of each."""
+    lane, step = k.lane(), 1
+    while len(rows) > 1:
+        is_low = (lane & step).eq(0)
+        halves: list[Val] = []
+        for low, high in zip(rows[::2], rows[1::2], strict=True):
+            crossed = k.op("shuffle_xor", k.select(is_low, high, low), mask=step)
+            halves.append(join(k.select(is_low, low, high), crossed))
+        rows, step = halves, step * 2
+    return rows[0]
 
 
 def part(k: KernelBuilder, count: int, lanes: int, make: Callable[[], Val]) -> Val:

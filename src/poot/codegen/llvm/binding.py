@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import functools
 import importlib
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -84,17 +85,30 @@ def compile_assembly(cpu: str, features: str, text: str) -> str:
 class Loaded:
     """Object files in memory, and the addresses of functions in them. Holds them while it lives."""
 
-    engine: Any
+    library: Any
     addresses: dict[str, int]
 
 
+@functools.cache
+def _linker() -> tuple[Any, Iterator[int]]:
+    """The process's linker, and numbers for the names of what it links."""
+    orcjit = importlib.import_module("llvmlite.binding.orcjit")
+    machine = llvm()[0].Target.from_default_triple().create_target_machine()
+    return orcjit.create_lljit_compiler(machine, use_jit_link=True), itertools.count()
+
+
 def load_objects(objects: Sequence[bytes], names: Sequence[str]) -> Loaded:
-    """Links object files into the process and finds the named functions."""
-    binding = llvm()[0]
-    backing = binding.parse_assembly("")
-    machine = binding.Target.from_default_triple().create_target_machine()
-    engine = binding.create_mcjit_compiler(backing, machine)
+    """Links object files into the process and finds the named functions. RuntimeError says what
+    failed.
+
+    Code reaches its constants by 32-bit distances. JITLink gives an object file one block of memory
+    for all its sections; MCJIT places each where there is room, and ends the process where two are
+    too far from each other."""
+    linker, numbers = _linker()
+    library = importlib.import_module("llvmlite.binding.orcjit").JITLibraryBuilder()
     for data in objects:
-        engine.add_object_file(binding.ObjectFileRef.from_data(data))
-    engine.finalize_object()
-    return Loaded(engine, {n: int(engine.get_function_address(n)) for n in names})
+        library.add_object_img(data)
+    for name in names:
+        library.export_symbol(name)
+    made = library.add_current_process().link(linker, f"poot{next(numbers)}")
+    return Loaded(made, {n: int(made[n]) for n in names})

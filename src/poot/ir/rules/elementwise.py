@@ -62,6 +62,8 @@ _MEANING = {
 
 def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
     """The shape that all broadcast to, aligned at the right; an extent of 1 stretches."""
+    if shapes and shapes.count(shapes[0]) == len(shapes):
+        return shapes[0]
     rank = max((len(s) for s in shapes), default=0)
     out: list[int] = []
     for axis in range(rank):
@@ -162,9 +164,12 @@ def bitcast(x: TensorType, *, dtype: str) -> TensorType:
     return TensorType(dtype, x.shape)
 
 
-@op("index_guard", ins=1, attrs=("lo", "hi"))
-def index_guard(x: TensorType, *, lo: int, hi: int) -> tuple[TensorType, TensorType]:
-    """(x clamped into lo..hi-1, witness): witness is true where lo <= x < hi held."""
+@op("index_guard", ins=1, attrs=("lo", "hi", "what"))
+def index_guard(
+    x: TensorType, *, lo: int, hi: int, what: str = ""
+) -> tuple[TensorType, TensorType]:
+    """(x clamped into lo..hi-1, witness): witness is true where lo <= x < hi held. `what` says in
+    an error's words what is needed of x, where that is more than the bounds."""
     need(is_integer(x.dtype) and x.dtype == "i32", "an i32 operand", x=x)
     need(lo < hi, "lo < hi", lo=lo, hi=hi)
     return x, TensorType("bool", x.shape)

@@ -115,7 +115,7 @@ def llama_graphs(
         )
     if not buckets or min(buckets) < 1 or max(buckets) > capacity:
         raise RequestError(f"buckets are {list(buckets)}; needs sizes from 1 to {capacity}")
-    specs = _specs(file, config, capacity, dtype)
+    specs = weight_specs(file, config, capacity, dtype)
     shape = (1, config.kv_heads, capacity, config.head_dim)
     kv = tuple(Cache(state(shape), state(shape)) for _ in range(config.layers))
     graphs: dict[str, Graph] = {}
@@ -143,7 +143,7 @@ def llama_step(config: LlamaConfig, *, all_logits: bool = False) -> Callable[...
         last: Array | None = None,
     ) -> tuple[Array, tuple[Cache[Array], ...]]:
         rows, capacity = tokens.shape[0], kv[0].k.shape[2]
-        x = _rows(w.embed, tokens)
+        x = embed_rows(w.embed, tokens)
         turn = tuple(ops.dynamic_slice(table, pos, rows) for table in (w.cos, w.sin))
         mask = ops.additive_mask(ops.causal_mask(rows, capacity, start=pos))
         written: list[Cache[Array]] = []
@@ -153,12 +153,12 @@ def llama_step(config: LlamaConfig, *, all_logits: bool = False) -> Callable[...
             written.append(new)
             x = x + mixed
             h = ops.rms_norm(x, layer.ffn_norm, config.norm_eps)
-            gated = ops.swiglu(_linear(h, layer.gate), _linear(h, layer.up))
-            x = x + _linear(gated, layer.down)
+            gated = ops.swiglu(linear(h, layer.gate), linear(h, layer.up))
+            x = x + linear(gated, layer.down)
         if last is not None:
             x = ops.dynamic_slice(x, last, 1)
         h = ops.rms_norm(x, w.norm, config.norm_eps)
-        logits = _linear(h, w.embed if w.head is None else w.head)
+        logits = linear(h, w.embed if w.head is None else w.head)
         return (logits if all_logits else logits.reshape(config.vocab)), tuple(written)
 
     return step
@@ -179,7 +179,7 @@ def _attention(
     rows, width = h.shape[0], config.head_dim
 
     def heads(matrix: Matrix[Array], count: int) -> Array:
-        return _linear(h, matrix).reshape(1, rows, count, width).transpose(0, 2, 1, 3)
+        return linear(h, matrix).reshape(1, rows, count, width).transpose(0, 2, 1, 3)
 
     q = ops.rotate(heads(layer.q, config.heads), *turn, interleaved=True)
     k = ops.rotate(heads(layer.k, config.kv_heads), *turn, interleaved=True)
@@ -191,14 +191,15 @@ def _attention(
     mixed = ops.attention_masked(q, new.k, new.v, mask=mask, scale=width**-0.5)
     assert isinstance(mixed, Array)
     flat = mixed.transpose(0, 2, 1, 3).reshape(rows, config.heads * width)
-    return _linear(flat, layer.out), new
+    return linear(flat, layer.out), new
 
 
-def _linear(x: Array, matrix: Matrix[Array]) -> Array:
-    return ops.linear(x, _decoded(matrix))
+def linear(x: Array, matrix: Matrix[Array]) -> Array:
+    """x [..., in] times the matrix [out, in], f32 [..., out]."""
+    return ops.linear(x, decoded(matrix))
 
 
-def _decoded(matrix: Matrix[Array]) -> Array:
+def decoded(matrix: Matrix[Array]) -> Array:
     """The matrix in f32, [out, in]."""
     if isinstance(matrix, Q4):
         return ops.dequant_q4_1(matrix.codes, matrix.scales, matrix.mins)
@@ -207,7 +208,7 @@ def _decoded(matrix: Matrix[Array]) -> Array:
     return matrix.astype("f32")
 
 
-def _rows(table: Matrix[Array], ids: Array) -> Array:
+def embed_rows(table: Matrix[Array], ids: Array) -> Array:
     """The table's rows at ids [L], in f32 [L, width]: only these are decoded."""
     if isinstance(table, Q4):
         codes, scales = ops.take(table.codes, ids), ops.take(table.scales, ids)
@@ -217,7 +218,7 @@ def _rows(table: Matrix[Array], ids: Array) -> Array:
     return ops.embedding(table, ids).astype("f32")
 
 
-def _assemble(
+def assemble(
     config: LlamaConfig,
     vector: Callable[[str], T],
     matrix: Callable[[str], Matrix[T]],
@@ -263,7 +264,9 @@ def _kind(file: GgufFile, name: str, dtype: str) -> str:
     return kind
 
 
-def _specs(file: GgufFile, config: LlamaConfig, capacity: int, dtype: str) -> Weights[Spec]:
+def weight_specs(file: GgufFile, config: LlamaConfig, capacity: int, dtype: str) -> Weights[Spec]:
+    """The specs of `llama_arrays`; rotary tables for positions below `capacity`."""
+
     def vector(name: str) -> Spec:
         return weight(file.info(name).shape)
 
@@ -278,7 +281,7 @@ def _specs(file: GgufFile, config: LlamaConfig, capacity: int, dtype: str) -> We
         return Q8(weight((rows, width // 4), "u32"), scales)
 
     table = weight((capacity, config.rope_dim // 2))
-    return _assemble(config, vector, matrix, (table, table))
+    return assemble(config, vector, matrix, (table, table))
 
 
 def llama_arrays(
@@ -299,5 +302,5 @@ def llama_arrays(
         return plain.astype(IR_DTYPES["bf16"].numpy) if kind == "BF16" else plain
 
     tables = ops.rope_tables(capacity, config.rope_theta, config.rope_dim)
-    leaves, _ = flatten(_assemble(config, vector, matrix, tables), "w", (np.ndarray,))
+    leaves, _ = flatten(assemble(config, vector, matrix, tables), "w", (np.ndarray,))
     return {name: array for name, array in leaves if isinstance(array, np.ndarray)}

@@ -56,6 +56,8 @@ def cache_of(
     if not isinstance(live, Length):
         live = None
         parts = keys_and_values(scope, scores, product, dims, zeroed=False)
+    if parts.joined_why is not None:
+        scope.decline(f"not split: {parts.joined_why}", scores.loc)
     pages = paged(scope, parts.keys, parts.values, dims, n_rep_of(parts), proofs)
     if isinstance(pages, Paged):
         pages = _why_gathered(scope, reader, parts, pages, is_written) or pages

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from poot.ir.graph import Eqn, Var
 from poot.passes.attention.before import Before, Zeroed, zeroed_view
 from poot.passes.attention.declines import claim
-from poot.passes.attention.key import split_key
+from poot.passes.attention.key import SplitKey, split_key
 from poot.passes.attention.paged import Paged
 from poot.passes.attention.rows import Dims, Rows
 from poot.passes.attention.views import Axis, View, joined, stretched, view_of, written
@@ -37,7 +37,8 @@ class Operands:
 class KeysAndValues:
     """The operands of the two matmuls as rows of their bases, keys with what multiplies them; and
     the claims outside of which rows were zero, on the axes of the keys [..., Dk, Lk] and of the
-    values [..., Lk, Dv], of whose batch axes the first `value_split` are B."""
+    values [..., Lk, Dv], of whose batch axes the first `value_split` are B. `joined_why`: why a key
+    of two parts is read whole."""
 
     keys: Rows
     shared: Rows | None
@@ -46,6 +47,7 @@ class KeysAndValues:
     key_claims: tuple[Before, ...]
     value_claims: tuple[Before, ...]
     value_split: int
+    joined_why: str | None = None
 
 
 def keys_and_values(
@@ -63,14 +65,13 @@ def keys_and_values(
         return _rows(view.base, axes, dims.split, view.axes[-1], view.axes[-2])
 
     split = split_key(scope, key.view, zeroed=zeroed)
-    k, shared, claims = keys(key.view), None, key.claims
+    k, shared, claims, why = keys(key.view), None, key.claims, None
     if split is not None:
-        own, shared = keys(split.own.view), keys(split.shared.view)
-        is_shared = not shared.heads and shared.times == dims.heads > 1
-        if is_shared and bool(split.own.claims) == bool(split.shared.claims):
-            k, claims = own, (*claims, *split.own.claims, *split.shared.claims)
-        else:
-            shared = None  # not one for all heads: the joined key is read as it is
+        own, last = keys(split.own.view), keys(split.shared.view)
+        why = _why_joined(split, last, dims)
+        if why is None:
+            k, shared = own, last
+            claims = (*claims, *split.own.claims, *split.shared.claims)
     v_lead, v_split = out.out.type.shape[:-2], _split_of(out, dims)
     value = _viewed(scope, out.ins[1], scaled=False, zeroed=zeroed)
     v_axes = _stretched_keys(value.view.axes[:-2], out.ins[1], v_lead, v_split, "value", out.loc)
@@ -83,7 +84,19 @@ def keys_and_values(
         tuple(c.stretched((*lead, *key_var.type.shape[-2:])) for c in claims),
         tuple(c.stretched((*v_lead, *out.ins[1].type.shape[-2:])) for c in value.claims),
         v_split,
+        why,
     )
+
+
+def _why_joined(split: SplitKey, last: Rows, dims: Dims) -> str | None:
+    """Why the parts of a key are read as they are joined, or None."""
+    if last.heads or last.times != dims.heads:
+        return "the last part of the key is not one for all heads"
+    if dims.heads == 1:
+        return "there is one head"
+    if bool(split.own.claims) != bool(split.shared.claims):
+        return "one part of the key is selected to zero and the other is not"
+    return None
 
 
 def _viewed(scope: Scope, x: Var, *, scaled: bool, zeroed: bool) -> Zeroed:

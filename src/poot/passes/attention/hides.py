@@ -8,7 +8,7 @@ limit that is a declared position of the step becomes the length of the keys tha
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from poot.ir.graph import Slot, Var
 from poot.passes.attention.before import Before, before_of
@@ -63,6 +63,28 @@ def hides_of(scope: Scope, stage: Stage) -> Hides | None:
     keeps = first == 0.0
     fill = second if keeps else first
     return Hides(stage, fill, tuple(conjuncts(scope, eqn.ins[0], keeps)))
+
+
+def apart(scope: Scope, stage: Stage, lowest: float) -> tuple[Stage, ...]:
+    """The stage; or, where what it adds is a sum with a plane that hides keys by comparing
+    positions, that plane and the rest, each as a stage. The sum of both is the same mask."""
+    made = scope.producer(stage.operand) if stage.operand is not None else None
+    if stage.kind != "add" or made is None or made.op != "add":
+        return (stage,)
+    parts = [replace(stage, operand=v) for v in made.ins]
+    if not any(_bounds(scope, part, lowest) for part in parts):
+        return (stage,)
+    return tuple(p for part in parts for p in apart(scope, part, lowest))
+
+
+def _bounds(scope: Scope, stage: Stage, lowest: float) -> bool:
+    """Whether a stage hides keys by a number at or below `lowest`, under a condition on positions
+    among others."""
+    found = hides_of(scope, stage)
+    if found is None or found.fill > lowest:
+        return False
+    ways = (bound_of, before_of)
+    return any(way(scope, *c, stage.shape) is not None for way in ways for c in found.claims)
 
 
 def last_hidden(hides: list[Hides | None], lowest: float) -> list[bool]:

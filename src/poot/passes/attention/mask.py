@@ -20,6 +20,7 @@ from poot.passes.attention.hides import (
     Assumed,
     Claim,
     Hides,
+    apart,
     bound_by_rows,
     hides_of,
     last_hidden,
@@ -77,6 +78,7 @@ def read_masks(
 ) -> Masks:
     """The masks of scores computed for operands of `dtype`; what the live length says is left out.
     Raises Decline."""
+    masks = tuple(part for m in masks for part in apart(scope, m, assumed.lowest))
     first_select = next((n for n, m in enumerate(masks) if m.kind == "select"), len(masks))
     for mask in masks[first_select:]:
         what = "a mask is added after scores were selected away; add it before the select"

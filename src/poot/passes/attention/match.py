@@ -106,11 +106,15 @@ class Matcher:
         got = self.replaced_sums.get(eqn.out.id)
         return got and reshaped(scope, got, eqn.out.type.shape)
 
-    def _log_sum(self, root: Eqn, chain: Chain) -> LogSum | None:
+    def _log_sum(self, root: Eqn, found: Softmax, chain: Chain) -> LogSum | None:
         """The log-sum-exp that the chain's own reductions give after root, or None."""
+        if found.factor != 1.0:
+            return None
         folds = {e.out.id for e in chain.eqns.values() if e.op == "reduce"}
-        for total in folds:
-            got = self.log_sums.get(total)
+        sums = [self.log_sums.by_total.get(total) for total in folds]
+        if found.sink is not None:
+            sums = [self.log_sums.beside_sink(found.scores, folds)]
+        for got in sums:
             after = got is not None and got.position > self.positions.get(root.outs[0].id, 0)
             if got is not None and after and got.top in folds and got.root.out.type.dtype == "f32":
                 return got
@@ -123,8 +127,7 @@ class Matcher:
         scores = trace_scores(scope, found.scores, chain)
         if scores is None:
             return None
-        is_plain = found.sink is None and found.factor == 1.0
-        log_sum = self._log_sum(root, chain) if is_plain else None
+        log_sum = self._log_sum(root, found, chain)
         self._check_readers(root, product, tuple(chain.eqns.values()), log_sum, scope)
         dims = dims_of(scores.matmul)
         claim(

@@ -110,7 +110,7 @@ class Grouper:
                 return self._matmul(eqn)
             case "reduce":
                 return self._reduce(eqn)
-            case "attention":
+            case "attention" | "selected_attention":
                 return self._anchor(eqn, "attention", eqn.outs[0].type.elems)
             case _ if eqn.op in UPDATES and self._may_overwrite(position, eqn):
                 return self._update(position, eqn)
@@ -127,7 +127,9 @@ class Grouper:
         return len(self.out.groups) - 1
 
     def _reads(self, ins: tuple[Var, ...]) -> frozenset[int]:
-        return frozenset[int]().union(*(self.leaves[v.id] for v in ins))
+        if len(ins) == 1:
+            return self.leaves[ins[0].id]
+        return frozenset[int]().union(*[self.leaves[v.id] for v in ins])
 
     def _anchor(self, eqn: Eqn, anchor: str, elems: int) -> int:
         number = self._open(Group(anchor, elems), eqn)

@@ -33,7 +33,15 @@ FEW_ROWS = 8  # rows of a matmul up to which its left operand's prologue runs ab
 
 # Cost that may stand before each operand of attention. q is read once for each key, k and v once
 # for each query row: moves, casts and the selects of a guard.
-_ATTENTION_ROOM = {"q": 2, "k": 4, "v": 4, "k_shared": 4, "mask": MASK_ROOM, "bias": MASK_ROOM}
+_ATTENTION_ROOM = {
+    "q": 2,
+    "k": 4,
+    "v": 4,
+    "k_shared": 4,
+    "ids": 0,
+    "mask": MASK_ROOM,
+    "bias": MASK_ROOM,
+}
 
 
 def is_pullable(eqn: Eqn) -> bool:
@@ -64,6 +72,10 @@ def operand_rooms(eqn: Eqn) -> tuple[int, ...]:
             return (OWN_ROOM,)
         case "topk" | "argmax":
             return (16,)
+        case "block_topk":
+            return (8, 16)
+        case "selected_attention":
+            return tuple(_ATTENTION_ROOM.get(n, 8) for n in strs_attr(eqn, "operands"))
         case "scatter_update" | "dynamic_update_slice":
             return (NO_ROOM, *(OWN_ROOM,) * (len(eqn.ins) - 1))
         case _:

@@ -3,11 +3,14 @@
 A group holds `rows` query rows of one key head (row i: query i // repeat, head i % repeat), staged
 once. For each block of keys it turns the keys to [d, key] in workgroup memory, makes the rows'
 scores, takes one softmax step a row over the whole block, and adds the weighted values to the
-rows' states, strip by strip in registers.
+rows' states, strip by strip in registers. A few rows are scored with lanes along d instead, a
+vector of keys at a time, whose partial sums are added across lanes.
 """
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from poot.codegen.gen.attention.finish import finish
@@ -15,19 +18,21 @@ from poot.codegen.gen.attention.fold import Folded
 from poot.codegen.gen.attention.keys import Keys, key_range
 from poot.codegen.gen.attention.parts import Parts, attention_eqn, parts_of
 from poot.codegen.gen.attention.score import score
-from poot.codegen.gen.attention.softmax import NEG_INF, step, weight_of
+from poot.codegen.gen.attention.softmax import NEG_INF, step
 from poot.codegen.gen.attention.split_kv import combine, state_type
 from poot.codegen.gen.grid import each_group
 from poot.codegen.gen.index import Index
 from poot.codegen.gen.job import Job, open_job
-from poot.codegen.gen.lanes import once, part, turned
+from poot.codegen.gen.lanes import across, once, part, turned
 from poot.codegen.gen.lowered import KernelCall, Lowered
+from poot.codegen.gen.math import LOG2_E, is_neg_inf
 from poot.codegen.gen.memory import Memory
 from poot.codegen.gen.sinks import Sink, open_sinks
-from poot.codegen.kir.build import I32, Val
+from poot.codegen.kir.build import I32, KernelBuilder, Val
 from poot.limits import DeviceLimits
 from poot.planner.request import Request
 
+Element = Callable[[Index, Index], Val]
 # Vectors of keys or channels whose sums a strip holds together.
 PAIR = 2
 
@@ -42,6 +47,7 @@ class Group:
     block: int
     rows: int
     strip: int
+    is_few: bool
     row: Index
     head: Index
     tile: Index
@@ -52,6 +58,11 @@ class Group:
     def total(self) -> int:
         """Query rows of one key head."""
         return self.parts.repeat * self.parts.rows
+
+    @property
+    def filled(self) -> int:
+        """Rows, filled up to whole vectors."""
+        return -(-self.rows // self.lanes) * self.lanes
 
     @property
     def channels(self) -> int:
@@ -99,7 +110,18 @@ def _call(request: Request, limits: DeviceLimits, parts: Parts) -> KernelCall:
         there = k.op("min", ix.value(tile * -rows + total), rows)
         keys = Keys(job, parts, b, head)
         group = Group(
-            job, parts, lanes, get("block"), rows, get("strip"), b, head, tile, there, keys
+            job,
+            parts,
+            lanes,
+            get("block"),
+            rows,
+            get("strip"),
+            bool(get("few")),
+            b,
+            head,
+            tile,
+            there,
+            keys,
         )
         _declare(group)
         _stage_queries(group)
@@ -114,15 +136,18 @@ def _call(request: Request, limits: DeviceLimits, parts: Parts) -> KernelCall:
 def _declare(g: Group) -> None:
     k = g.job.k
     k.shared("queries", "f32", g.parts.width * g.rows)
-    k.shared("turned", "f32", g.parts.width * g.block)
+    if not g.is_few:
+        k.shared("turned", "f32", g.parts.width * g.block)
     k.shared("scores", "f32", g.rows * g.block)
     k.shared("acc", "f32", g.rows * g.channels)
     for name in ("peaks", "sums", "shrinks"):
-        k.shared(name, "f32", g.rows)
+        k.shared(name, "f32", g.filled)
+    k.shared("lanes", "f32", g.filled * g.lanes)
 
 
 def _stage_queries(g: Group) -> None:
-    """queries[d, row], and empty states. Rows past the last are zeros."""
+    """queries[d, row], or [row, d] where there are few, and empty states. Rows past the last are
+    zeros."""
     k, ix, lanes = g.job.k, g.job.indexer, g.lanes
     q = g.parts.at["q"]
     lane = ix.atom(k.lane(), lanes)
@@ -135,7 +160,10 @@ def _stage_queries(g: Group) -> None:
             with k.if_(is_there & (k.lane() < width)) if width < lanes else k.if_(is_there):
                 d = ix.atom(k.lane(), width) + first
                 k.set(value, g.job.pull.value(q, (*g.where(within), d)))
-            place = ix.value((lane + first) * g.rows + within)
+            if g.is_few:
+                place = ix.value(within * g.parts.width + lane + first)
+            else:
+                place = ix.value((lane + first) * g.rows + within)
             if width < lanes:
                 with k.if_(k.lane() < width):
                     k.store("queries", place, value)
@@ -143,9 +171,11 @@ def _stage_queries(g: Group) -> None:
                 k.store("queries", place, value)
         for first in range(0, g.channels, lanes):
             k.store("acc", ix.value(within * g.channels + lane + first), 0.0)
-        with once(k):
-            k.store("peaks", r, NEG_INF)
-            k.store("sums", r, 0.0)
+    for first in range(0, g.filled, lanes):
+        k.store("peaks", k.lane() + first, NEG_INF)
+        k.store("sums", k.lane() + first, 0.0)
+    for r in range(g.rows, g.filled):
+        k.store("lanes", k.lane() + r * lanes, 0.0)
     k.barrier()
 
 
@@ -171,9 +201,12 @@ def _run(g: Group, split: Index, splits: int) -> None:
         end = k.op("min", first + size, end)
     with k.for_(first, end, g.block, name="t") as start:
         count = k.op("min", end - start, g.block)
-        _turn_keys(g, start, end)
-        k.barrier()
-        _scores(g)
+        if g.is_few:
+            _few_scores(g, start, end)
+        else:
+            _turn_keys(g, start, end)
+            k.barrier()
+            _scores(g)
         k.barrier()
         _softmax(g, start, end)
         k.barrier()
@@ -181,31 +214,65 @@ def _run(g: Group, split: Index, splits: int) -> None:
         k.barrier()
 
 
-def _turn_keys(g: Group, start: Val, end: Val) -> None:
-    """turned[d, key] of the block, square tile by square tile. Keys past the end repeat the last
-    one; their scores are hidden."""
+def _tile_keys(g: Group, start: Val, end: Val, tile: Val) -> list[Index]:
+    """One vector of a block's keys. Those past the end repeat the last one; their scores are
+    hidden."""
+    k, ix = g.job.k, g.job.indexer
+    at = [start + tile * g.lanes + j for j in range(g.lanes)]
+    return [ix.atom(k.op("min", a, end - 1), g.parts.keys) for a in at]
+
+
+def _key_parts(g: Group) -> Iterator[tuple[int, int, Element]]:
+    """(first channel, how many, element of a key) of each vector of channels."""
+    own, base = g.parts.width - g.parts.shared, 0
+    for extent, element in ((own, g.keys.key), (g.parts.shared, g.keys.shared)):
+        for first in range(0, extent, g.lanes):
+            width = min(g.lanes, extent - first)
+
+            def make(key: Index, lane: Index, at: int = first, of: Element = element) -> Val:
+                return of(key, lane + at)
+
+            yield base + first, width, make
+        base += extent
+
+
+def _few_scores(g: Group, start: Val, end: Val) -> None:
+    """scores[row, key]: each key's products along d, added across lanes a vector of keys at a
+    time."""
     k, ix, lanes = g.job.k, g.job.indexer, g.lanes
-    own = g.parts.width - g.parts.shared
-    tiles = g.block // lanes
-    with k.for_(0, tiles, name="g") as tile:
-        keys: list[Index] = []
-        for j in range(lanes):
-            at = start + tile * lanes + j
-            keys.append(ix.atom(k.op("min", at, end - 1), g.parts.keys))
-        for base, extent, element in (
-            (0, own, g.keys.key),
-            (own, g.parts.shared, g.keys.shared),
-        ):
-            for first in range(0, extent, lanes):
-                width = min(lanes, extent - first)
-                d = ix.atom(k.lane(), width) + first
-                read = [
-                    part(k, width, lanes, lambda key=key, d=d, of=element: of(key, d))
-                    for key in keys
-                ]
-                for i, column in enumerate(turned(k, read)[:width]):
-                    place = tile * lanes + k.lane() + (base + first + i) * g.block
-                    k.store("turned", place, column)
+    with k.for_(0, g.block // lanes, name="g") as tile:
+        keys = _tile_keys(g, start, end, tile)
+        for i in range(g.rows):
+            queries: list[Val] = []
+            for base, width, _ in _key_parts(g):
+                at = k.lane() + (i * g.parts.width + base)
+                queries.append(part(k, width, lanes, lambda at=at: k.load("queries", at)))
+            sums: list[Val] = []
+            for key in keys:  # in the order of memory
+                total: Val | None = None
+                for query, (_, width, element) in zip(queries, _key_parts(g), strict=True):
+                    lane = ix.atom(k.lane(), width)
+                    x = part(k, width, lanes, lambda key=key, of=element, c=lane: of(key, c))
+                    total = query * x if total is None else k.fma(query, x, total)
+                assert total is not None
+                sums.append(total)
+            k.store("scores", tile * lanes + k.lane() + i * g.block, across(k, sums, operator.add))
+
+
+def _turn_keys(g: Group, start: Val, end: Val) -> None:
+    """turned[d, key] of the block, square tile by square tile."""
+    k, ix, lanes = g.job.k, g.job.indexer, g.lanes
+    with k.for_(0, g.block // lanes, name="g") as tile:
+        keys = _tile_keys(g, start, end, tile)
+        for base, width, element in _key_parts(g):
+            lane = ix.atom(k.lane(), width)
+            read = [
+                part(k, width, lanes, lambda key=key, of=element, c=lane: of(key, c))
+                for key in keys
+            ]
+            for i, column in enumerate(turned(k, read)[:width]):
+                place = tile * lanes + k.lane() + (base + i) * g.block
+                k.store("turned", place, column)
 
 
 def _strips(g: Group) -> int:
@@ -238,50 +305,76 @@ def _scores(g: Group) -> None:
 
 
 def _softmax(g: Group, start: Val, end: Val) -> None:
-    """One step a row: scores become weights, in place; peaks, sums and shrinks follow."""
-    k, ix, lanes = g.job.k, g.job.indexer, g.lanes
-    with k.for_(0, g.count, name="r") as r:
-        within = ix.atom(r, g.rows)
-        where = g.where(within)
-        low, high = key_range(g.job, g.parts, g.row, where[2])
-        high = k.op("min", high, end)
-        made: list[Val] = []
-        places: list[Val] = []
+    """One step a row: scores become weights, in place; peaks, sums and shrinks follow. A row's
+    lanes are joined with those of a vector of rows."""
+    k, lanes = g.job.k, g.lanes
+    with k.for_(0, g.rows, name="r") as r:
+        most: Val | None = None
+        for v, value in enumerate(_seen_scores(g, start, end, r)):
+            k.store("scores", _score_place(g, r, v), value)
+            most = value if most is None else k.op("nanmax", most, value)
+        assert most is not None
+        k.store("lanes", r * lanes + k.lane(), most)
+    k.barrier()
+    with k.for_(0, g.filled, lanes, name="r") as r:
+        most = across(k, _lane_rows(g, r), lambda x, y: k.op("nanmax", x, y))
+        got = step(k, k.load("peaks", r + k.lane()), most)
+        k.store("peaks", r + k.lane(), got.peak)
+        k.store("shrinks", r + k.lane(), got.shrink)
+    k.barrier()
+    with k.for_(0, g.rows, name="r") as r:
+        peak, total = k.load("peaks", r), None
         for v in range(g.block // lanes):
-            at = start + v * lanes + k.lane()
-            place = r * g.block + v * lanes + k.lane()
-            is_seen = at < high
-            if g.parts.window is not None:
-                is_seen = is_seen & (at >= low)
+            weight = _weight(k, k.load("scores", _score_place(g, r, v)), peak)
+            k.store("scores", _score_place(g, r, v), weight)
+            total = weight if total is None else total + weight
+        assert total is not None
+        k.store("lanes", r * lanes + k.lane(), total)
+    k.barrier()
+    with k.for_(0, g.filled, lanes, name="r") as r:
+        total = across(k, _lane_rows(g, r), operator.add)
+        at = r + k.lane()
+        k.store("sums", at, k.fma(k.load("sums", at), k.load("shrinks", at), total))
+
+
+def _weight(k: KernelBuilder, value: Val, peak: Val) -> Val:
+    """exp(value - peak), exactly 0 where the value is -inf. No value is above the peak, so
+    the rounding of the product costs at most 2^-25 of the largest weight."""
+    return k.select(is_neg_inf(k, value), k.lit(0.0), k.op("exp2", (value - peak) * LOG2_E))
+
+
+def _score_place(g: Group, row: Val, vector: int) -> Val:
+    return row * g.block + g.job.k.lane() + vector * g.lanes
+
+
+def _lane_rows(g: Group, first: Val) -> list[Val]:
+    """What a vector of rows left in `lanes`."""
+    k = g.job.k
+    return [k.load("lanes", (first + j) * g.lanes + k.lane()) for j in range(g.lanes)]
+
+
+def _seen_scores(g: Group, start: Val, end: Val, r: Val) -> Iterator[Val]:
+    """A row's scores of the block with scale and mask, -inf where it doesn't see the key, or isn't
+    there."""
+    k, ix = g.job.k, g.job.indexer
+    where = g.where(ix.atom(r, g.rows))
+    low, high = key_range(g.job, g.parts, g.row, where[2])
+    high = k.select(r < g.count, k.op("min", high, end), k.lit(0, I32))
+    for v in range(g.block // g.lanes):
+        at = start + v * g.lanes + k.lane()
+        is_seen = at < high
+        if g.parts.window is not None:
+            is_seen = is_seen & (at >= low)
+        product = k.load("scores", _score_place(g, r, v))
+        key = ix.atom(at, g.parts.keys)
+        if "bias" in g.parts.at or "mask" in g.parts.at:
             value = k.var(k.lit(NEG_INF), name="s")
             with k.if_(is_seen):
-                key = ix.atom(at, g.parts.keys)
-                k.set(value, score(g.job, g.parts, k.load("scores", place), where, key))
-            made.append(k.copy(value))
-            places.append(place)
-        most = made[0]
-        for value in made[1:]:
-            most = k.op("nanmax", most, value)
-        most = k.op("subgroup_reduce", most, kind="max", width=lanes)
-        got = step(k, k.load("peaks", r), most)
-        weights = [weight_of(k, value, got.peak) for value in made]
-        sum_ = weights[0]
-        for w in weights[1:]:
-            sum_ = sum_ + w
-        sum_ = k.op("subgroup_reduce", sum_, kind="add", width=lanes)
-        for place, w in zip(places, weights, strict=True):
-            k.store("scores", place, w)
-        total = k.fma(k.load("sums", r), got.shrink, sum_)
-        k.barrier()
-        with once(k):
-            k.store("sums", r, total)
-            k.store("peaks", r, got.peak)
-            k.store("shrinks", r, got.shrink)
-    with k.for_(g.count, g.rows, name="r") as r:
-        for v in range(g.block // lanes):
-            k.store("scores", r * g.block + v * lanes + k.lane(), 0.0)
-        with once(k):
-            k.store("shrinks", r, 1.0)
+                k.set(value, score(g.job, g.parts, product, where, key))
+            yield k.copy(value)
+        else:
+            made = score(g.job, g.parts, product, where, key)
+            yield k.select(is_seen, made, k.lit(NEG_INF))
 
 
 def _values(g: Group, start: Val, count: Val) -> None:

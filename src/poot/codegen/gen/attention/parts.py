@@ -44,8 +44,8 @@ class Parts:
 
 
 def attention_eqn(body: Graph) -> Eqn:
-    """The body's only attention eqn."""
-    (eqn,) = (e for e in body.eqns if e.op == "attention")
+    """The body's only attention eqn, over all keys or over selected blocks."""
+    (eqn,) = (e for e in body.eqns if e.op in ("attention", "selected_attention"))
     return eqn
 
 

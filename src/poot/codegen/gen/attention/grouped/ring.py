@@ -226,17 +226,16 @@ class Ring:
         """Nothing is in flight."""
         self.k.do("wait", self.token, pending=0)
 
-    def clean(self, values: Val, left: Val) -> None:
-        """Zeros in the value rows past the unit's end: what lies there must not matter."""
+    def clean(self, keys: Val, left: Val) -> None:
+        """Zeros in the value rows past the unit's end, of the tile at `keys`: what lies there must
+        not matter."""
         k, form = self.k, self.form
-        if form.is_even:
-            return
-        with k.if_(left < form.tile):
-            zeros = k.vec(*(k.lit(0.0) for _ in range(2)))
-            if form.dtype != "f32":
-                zeros = k.cast(zeros, form.dtype)
-            with k.for_(k.op("max", left, 0), form.tile, unroll=1) as row:
-                line = k.copy(values + row * form.width)
-                for first in range(0, form.width // 2, WARP):
-                    k.store(RING, line + (self.team.lane + first) * 2, zeros)
-            k.barrier("subgroup")
+        values = keys + form.tile_elems
+        zeros = k.vec(*(k.lit(0.0) for _ in range(2)))
+        if form.dtype != "f32":
+            zeros = k.cast(zeros, form.dtype)
+        with k.for_(k.op("max", left, 0), form.tile, unroll=1) as row:
+            line = k.copy(values + row * form.width)
+            for first in range(0, form.width // 2, WARP):
+                k.store(RING, line + (self.team.lane + first) * 2, zeros)
+        k.barrier("subgroup")

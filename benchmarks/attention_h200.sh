@@ -1,9 +1,12 @@
 #!/usr/bin/env bash
-# The decode benchmark on a machine with the card and no network, from what decode_carry.sh left in
-# .decode. Results go to $OUT (here: build/decode). Arguments go to benchmarks.decode.
+# An attention benchmark ("decode" or "prefill", the first argument) on a machine with the card and
+# no network, from what attention_carry.sh left in .decode. Results go to $OUT (here: build/NAME);
+# the other arguments go to the benchmark.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-out=${OUT:-build/decode}
+name=$1
+shift
+out=${OUT:-build/$name}
 site=${SITE:-/tmp/decode-site}
 python=${PYTHON:-python3}
 mkdir -p "$out" "$site"
@@ -18,4 +21,4 @@ fi
 export PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 POOT_CACHE_DIR=/tmp/poot-cache
 export FLASHINFER_CUDA_ARCH_LIST=9.0a FLASHINFER_WORKSPACE_BASE=/tmp/flashinfer
 export PYTHONPATH="$PWD/src:$PWD:$site"
-"$python" -m benchmarks.decode --out "$out" "$@" 2>&1 | tee "$out/decode.log"
+"$python" -m "benchmarks.$name" --out "$out" "$@" 2>&1 | tee "$out/$name.log"

@@ -1,0 +1,101 @@
+"""Block-selected attention. Intermediates are f32 (f64 in f64 mode), rounded once at the end."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from poot.oracle.fused import (
+    BLOCK_NBYTES,
+    f32,
+    grouped,
+    keys_and_values,
+    log_sum,
+    softmax,
+    weighed,
+)
+from poot.oracle.rows import At, row
+
+
+def candidates(positions: np.ndarray, ratio: int, always: str) -> np.ndarray:
+    """How many blocks a row at each position may list: those complete before it; int64."""
+    seen = positions.astype(np.int64) + (1 if always == "tail" else 0)
+    return np.maximum(seen, 0) // ratio
+
+
+@row("block_topk")
+def block_topk(
+    at: At,
+    scores: np.ndarray,
+    positions: np.ndarray,
+    *,
+    k: int,
+    ratio: int,
+    always: str = "tail",
+) -> np.ndarray:
+    """A stable sort of the negated scores, those of no candidate NaN: numpy sorts NaN last."""
+    blocks = scores.shape[-1]
+    count = candidates(positions, ratio, always)[:, None, :, None]
+    wide = np.where(_below(blocks, count), at.wide(scores), np.nan)
+    order: np.ndarray = np.argsort(-wide, axis=-1, kind="stable")[..., :k]
+    taken: np.ndarray = np.where(order < count, order, blocks)
+    ids: np.ndarray = np.sort(taken, axis=-1)
+    return at.held(np.where(ids < blocks, ids, -1))
+
+
+@row("selected_attention")
+def selected_attention(
+    at: At,
+    *ins: np.ndarray,
+    operands: tuple[str, ...],
+    ratio: int,
+    scale: float,
+    always: str = "tail",
+    softcap: float | None = None,
+    lse: bool = False,
+) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
+    """Numbers among the attributes are rounded to f32 in both modes. Runs over blocks of query rows
+    of at most 64 MiB of scores."""
+    given = dict(zip(operands, ins, strict=True))
+    q = at.wide(given["q"])
+    k, v = keys_and_values(at, given)
+    batch, heads, rows, _ = q.shape
+    keys = k.shape[2]
+    out = np.empty((batch, heads, rows, v.shape[-1]), q.dtype)
+    logs = np.empty((batch, heads, rows), q.dtype)
+    sink = at.wide(given["sink"]).reshape(1, heads, 1, 1) if "sink" in given else None
+    step = max(1, BLOCK_NBYTES // max(1, batch * heads * keys * q.itemsize))
+    for first in range(0, rows, step):
+        part = slice(first, min(first + step, rows))
+        scores = grouped(q[:, :, part], np.swapaxes(k, -1, -2)) * f32(q, scale)
+        if softcap is not None:
+            scores = f32(q, softcap) * np.tanh(scores / f32(q, softcap))
+        seen = visited(given["ids"][:, :, part], given["positions"][:, part], keys, ratio, always)
+        if "len" in given:
+            seen = seen & _below(keys, given["len"][:, None, None, None])
+        seen = np.repeat(seen, heads // seen.shape[1], axis=1)
+        scores = np.where(seen, scores, f32(scores, -np.inf))
+        out[:, :, part] = weighed(softmax(scores, sink), v, ~seen)
+        if lse:
+            logs[:, :, part] = log_sum(scores)
+    return (at.held(out), at.held(logs, 1)) if lse else at.held(out)
+
+
+def _below(extent: int, limit: np.ndarray) -> np.ndarray:
+    """bool [..., extent]: whether an index along the last axis is below its limit."""
+    index: np.ndarray = np.arange(extent)
+    return index < limit
+
+
+def visited(
+    ids: np.ndarray, positions: np.ndarray, keys: int, ratio: int, always: str
+) -> np.ndarray:
+    """bool [B,Hs,Lq,Lk]: the keys that each row visits, for ids [B,Hs,Lq,K] and positions
+    [B,Lq]."""
+    listed = np.logical_and.accumulate(ids >= 0, axis=-1)
+    blocks = -(-keys // ratio)
+    chosen: np.ndarray = np.zeros((*ids.shape[:3], blocks + 1), bool)
+    np.put_along_axis(chosen, np.where(listed & (ids < blocks), ids, blocks), True, axis=-1)
+    t = np.arange(keys)
+    where = positions[:, None, :, None]
+    start = (candidates(positions, ratio, always) * ratio)[:, None, :, None]
+    return (chosen[..., t // ratio] | (t >= start)) & (t <= where)

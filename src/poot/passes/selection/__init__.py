@@ -1,0 +1,1 @@
+"""Selections of blocks, and attention over them, formed from primitives."""

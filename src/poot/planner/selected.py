@@ -1,0 +1,192 @@
+"""The schedules of block-selected attention: how many rows share a tile, how many splits share a
+row's slots, and the scratch that they need.
+
+Several query rows share a tile only where each has work enough of its own, a prefill's: then a
+block that they all visit is read once. Splits are for steps of few tiles, and for devices that cut
+long loops short.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from poot.errors import AttentionLds
+from poot.ir.attrs import int_attr, strs_attr
+from poot.ir.graph import Eqn, Graph
+from poot.limits import DeviceLimits
+from poot.planner.powers import power_of_two_below
+from poot.planner.request import Schedule, Scratch
+
+# Blocks that the union of lists goes over at a time.
+WINDOW = 2048
+# Query rows that share a tile at the most: bits of a word. And rows of a tile in all.
+MOST_ROWS = 16
+MOST_MEMBERS = 32
+# Slots of a block, where several heads share a tile.
+_BLOCKS = (64, 32, 16)
+MOST_LANES = 256
+# Registers of weighted values that a lane holds.
+MOST_SUMS = 48
+STRIP = 16
+MOST_SPLITS = 16
+# Slots of a split at the least: merging costs more than it gains below.
+LEAST_SLOTS = 128
+LONG_ROW = 8192
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What the choice depends on."""
+
+    batch: int
+    heads: int
+    kv_heads: int
+    rows: int
+    keys: int
+    width: int
+    value_width: int
+    lists: int
+    listed: int
+    ratio: int
+
+    @property
+    def sharing(self) -> int:
+        """Query heads of a key head that share a list."""
+        repeat = self.heads // max(self.kv_heads, 1)
+        return 1 if self.lists == self.heads != self.kv_heads else repeat
+
+    @property
+    def slots(self) -> int:
+        """Keys that one row visits at the most."""
+        return min((self.listed + 1) * self.ratio, -(-self.keys // self.ratio) * self.ratio)
+
+
+def shape_of(eqn: Eqn) -> Shape:
+    """The extents of a selected_attention eqn."""
+    at = dict(zip(strs_attr(eqn, "operands"), eqn.ins, strict=True))
+    batch, heads, rows, width = at["q"].type.shape
+    keys = at["read"].type.shape[1] if "read" in at else at["k"].type.shape[2]
+    ids = at["ids"].type.shape
+    return Shape(
+        batch, heads, at["k"].type.shape[1], rows, keys, width, at["v"].type.shape[-1], ids[1],
+        ids[3], int_attr(eqn, "ratio"),
+    )  # fmt: skip
+
+
+def tile_nbytes(s: Shape, lanes: int, heads: int, rows: int, block: int) -> int:
+    """The workgroup memory of a tile."""
+    members = heads * rows
+    stride = -(-s.width // 4) * 4
+    floats = members * (stride + block + 3) + min(STRIP, members) * lanes + s.value_width
+    return (floats + 2 * block + rows + lanes) * 4 + 128
+
+
+def choose_selected(
+    body: Graph, eqn: Eqn, limits: DeviceLimits
+) -> tuple[Schedule, tuple[Scratch, ...], str]:
+    """(schedule, scratch, reason) of a step around a selected_attention. Raises AttentionLds where
+    not even one row fits the workgroup memory."""
+    s = shape_of(eqn)
+    lanes, heads, rows, block = _tile(s, limits, _may_share(body, eqn, limits))
+    tiles = s.batch * (s.heads // heads) * -(-s.rows // rows)
+    slots = s.slots if rows == 1 else union_room(eqn, rows) * s.ratio
+    splits = _splits(s, tiles, slots, (lanes, heads * rows, block), limits)
+    numbers = {
+        "lanes": lanes, "threads": lanes, "heads": heads, "rows": rows, "block": block,
+        "splits": splits,
+    }  # fmt: skip
+    scratch: list[Scratch] = []
+    if rows > 1:
+        unions = s.batch * s.lists * -(-s.rows // rows)
+        room = union_room(eqn, rows)
+        scratch = [Scratch("i32", unions * (1 + 2 * room))]
+    if splits > 1:
+        states = s.batch * s.heads * s.rows * splits * (s.value_width + 2)
+        scratch.append(Scratch("f32", states))
+    reason = (
+        f"{tiles} tiles of {heads} heads and {rows} rows, blocks of {block} slots of {slots}, "
+        f"{splits} splits"
+    )
+    return Schedule("selected", tuple(sorted(numbers.items()))), tuple(scratch), reason
+
+
+def _may_share(body: Graph, eqn: Eqn, limits: DeviceLimits) -> bool:
+    """Whether a launch can bind the union of lists besides what the step reads and makes; a list
+    that is an input alone is not read then."""
+    ids = eqn.ins[strs_attr(eqn, "operands").index("ids")]
+    own = any(i.var.id == ids.id for i in body.inputs)
+    return len(body.inputs) + len(body.outputs) + 1 - own <= limits.storage_buffers
+
+
+def union_room(eqn: Eqn, rows: int) -> int:
+    """How many blocks the lists of so many rows name at the most, their own blocks among them."""
+    s = shape_of(eqn)
+    return min(rows * (s.listed + 1), -(-s.keys // s.ratio))
+
+
+def _tile(s: Shape, limits: DeviceLimits, may_share: bool) -> tuple[int, int, int, int]:
+    """(lanes, heads, rows, slots of a block): the largest tile that fits, heads before rows."""
+    least = 128 if limits.target == "ptx" else 64
+    lanes = power_of_two_below(min(MOST_LANES, limits.threads, max(least, s.value_width)))
+    sums = -(-s.value_width // lanes)
+    for heads in _divisors(s.sharing):
+        if heads > MOST_MEMBERS or heads * sums > max(MOST_SUMS, sums):
+            continue
+        for block in _BLOCKS if heads > 1 else (*_BLOCKS, 8, 4, 2, 1):
+            few = block > 16 and block >= 2 * s.slots
+            if block > lanes or few:
+                continue
+            if tile_nbytes(s, lanes, heads, 1, block) <= limits.workgroup_nbytes:
+                rows = _rows(s, lanes, heads, block, limits) if may_share else 1
+                return lanes, heads, rows, block
+    raise AttentionLds(
+        f"selected attention over keys {s.width} and values {s.value_width} wide needs "
+        f"{tile_nbytes(s, lanes, 1, 1, 1)} bytes of workgroup memory for one row, and "
+        f"{limits.name} has {limits.workgroup_nbytes}; split the value's width"
+    )
+
+
+def _divisors(n: int) -> list[int]:
+    return [d for d in range(n, 0, -1) if n % d == 0]
+
+
+def _rows(s: Shape, lanes: int, heads: int, block: int, limits: DeviceLimits) -> int:
+    """Query rows of a tile: 1 for a decode; else as many as fit, and as leave tiles enough."""
+    sums = -(-s.value_width // lanes)
+    rows = min(MOST_ROWS, power_of_two_below(max(s.rows, 1)))
+    while rows > 1:
+        members = heads * rows
+        fits = members <= MOST_MEMBERS and members * sums <= MOST_SUMS
+        if fits and tile_nbytes(s, lanes, heads, rows, block) <= limits.workgroup_nbytes:
+            return rows
+        rows //= 2
+    return 1
+
+
+def _splits(
+    s: Shape, tiles: int, slots: int, tile: tuple[int, int, int], limits: DeviceLimits
+) -> int:
+    lanes, members, block = tile
+    wanted = 1
+    if limits.loop_trips:
+        inner = 8 + block + -(-s.width // 4) + 4 * -(-members * block // lanes) + 3 * block
+        trips = -(-slots // block) * inner + s.listed + members * s.width // lanes
+        wanted = -(-trips // (limits.loop_trips // 2))
+    if s.rows == 1 and tiles < 2 * limits.compute_units:
+        wanted = max(wanted, -(-2 * limits.compute_units // max(tiles, 1)))
+        wanted = min(wanted, max(1, slots // LEAST_SLOTS)) if wanted > 1 else 1
+    nbytes = s.batch * s.heads * s.rows * (s.value_width + 2) * 4
+    while wanted > 1 and wanted * nbytes > min(limits.buffer_nbytes, limits.binding_nbytes):
+        wanted -= 1
+    return max(1, min(MOST_SPLITS, wanted))
+
+
+def choose_best_blocks(eqn: Eqn, limits: DeviceLimits) -> tuple[Schedule, str]:
+    """Lanes for a row of a block_topk, and whether its numbers are staged in workgroup memory."""
+    blocks, most = eqn.ins[0].type.shape[3], eqn.out.type.shape[3]
+    wide = 1024 if blocks >= LONG_ROW and limits.target == "ptx" else 256
+    lanes = power_of_two_below(max(1, min(wide, limits.threads, max(blocks // 4, 16))))
+    need = (256 + 32 + 3 * lanes + 4 * 64) * 4
+    stage = int(need + 4 * blocks <= limits.workgroup_nbytes)
+    reason = f"{lanes} lanes a row of {blocks} blocks, {most} taken" + ", staged" * stage
+    return Schedule("block_topk", (("lanes", lanes), ("stage", stage), ("threads", lanes))), reason
