@@ -38,7 +38,8 @@ def declare(job: Job, form: Form) -> None:
     for ring in (KEYS, VALUES):
         k.shared(ring.full, "mbar", STAGES, 8)
         k.shared(ring.empty, "mbar", STAGES, 8)
-        k.blob(ring.map, form.dtype, (PANEL, form.tile, 1), _SWIZZLE)
+        if not form.is_paged:
+            k.blob(ring.map, form.dtype, (PANEL, form.tile, 1), _SWIZZLE)
     for name in (QUERIES_FULL, QUERIES_EMPTY):
         k.shared(name, "mbar", form.buffers * form.consumers, 8)
     k.blob(QUERY_MAP, form.dtype, (PANEL, ROWS, 1), _SWIZZLE)
@@ -76,7 +77,7 @@ def produce(job: Job, form: Form, turns: Turns) -> None:
         filled = k.var(k.lit(0, I32), I32)
         turns.follow(lambda number, turn: _fill(job, form, VALUES, number, filled, None))
     with k.if_(warp.eq(2) & chosen):
-        turns.follow(lambda number, turn: _queries(job, form, number, turn))
+        turns.follow(lambda number, turn: copy_queries(job, form, number, turn))
 
 
 def _fill(
@@ -107,7 +108,8 @@ def _fill(
     k.set(filled, base + block.count)
 
 
-def _queries(job: Job, form: Form, number: Val, turn: Val) -> None:
+def copy_queries(job: Job, form: Form, number: Val, turn: Val) -> None:
+    """The queries of a block, a buffer of them a turn."""
     k, parts = job.k, form.parts
     block = block_of(job, form, number)
     flat = block.row * parts.heads + block.head
