@@ -46,7 +46,7 @@ def test_its_words_between_groups_are_at_rest_between_launches():
 @pytest.mark.parametrize(
     "given, name",
     [
-        ({"rows": 2}, "streaming"),
+        ({"rows": 2, "dtype": "f32"}, "streaming"),
         ({"widths": (48, 48)}, "split_kv"),
         ({"widths": (64, 128)}, "split_kv"),
         ({"heads": (22, 2)}, "split_kv"),

@@ -27,6 +27,8 @@ KEYS = Ring("sk", "kfull", "kempty", "mk")
 VALUES = Ring("sv", "vfull", "vempty", "mv")
 QUERIES, QUERIES_FULL, QUERIES_EMPTY, QUERY_MAP = "sq", "qfull", "qempty", "mq"
 _SWIZZLE = "128B"
+# Subgroups that fill a tile of a paged cache together.
+FILLERS = 2
 
 
 def declare(job: Job, form: Form) -> None:
@@ -52,12 +54,12 @@ def start(job: Job, form: Form, turns: Turns) -> None:
     with k.if_(k.lane().eq(0)):
         for ring in (KEYS, VALUES):
             for stage in range(STAGES):
-                k.do("mbar_init", stage, mem=ring.full, count=1)
+                k.do("mbar_init", stage, mem=ring.full, count=FILLERS if form.is_paged else 1)
                 k.do("mbar_init", stage, mem=ring.empty, count=4 * form.consumers)
         for place in range(form.buffers * form.consumers):
             k.do("mbar_init", place, mem=QUERIES_FULL, count=1)
             k.do("mbar_init", place, mem=QUERIES_EMPTY, count=4)
-        turns.start()
+        turns.start(2 * FILLERS - 1 if form.is_paged else 2)
     k.barrier()
 
 

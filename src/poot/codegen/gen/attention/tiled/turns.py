@@ -45,12 +45,12 @@ class Turns:
         k.shared(_FULL, "mbar", _SLOTS, 8)
         k.shared(_EMPTY, "mbar", _SLOTS, 8)
 
-    def start(self) -> None:
-        """Makes the barriers: who hands on arrives once, and each subgroup of the consumers and the
-        two other copying lanes let go."""
+    def start(self, others: int) -> None:
+        """Makes the barriers: who hands on arrives once, and each subgroup of the consumers and so
+        many others that copy let go."""
         for slot in range(_SLOTS):
             self.k.do("mbar_init", slot, mem=_FULL, count=1)
-            self.k.do("mbar_init", slot, mem=_EMPTY, count=4 * self.form.consumers + 2)
+            self.k.do("mbar_init", slot, mem=_EMPTY, count=4 * self.form.consumers + others)
 
     def lead(self, body: Callable[[Val, Draw], None], *, leads: Val | None = None) -> None:
         """The loop of the lane that draws, or of its whole subgroup, for which lane 0 speaks
