@@ -113,6 +113,7 @@ from poot.ops.reduction import (
     topk,
 )
 from poot.ops.rope import (
+    FactorScaling,
     LinearScaling,
     Llama3Scaling,
     YarnScaling,
@@ -147,6 +148,7 @@ from poot.ops.shape import (
 
 __all__ = [
     "Array",
+    "FactorScaling",
     "LinearScaling",
     "Llama3Scaling",
     "YarnScaling",
