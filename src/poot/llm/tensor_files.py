@@ -61,6 +61,11 @@ class TensorFiles:
     maps: Mapping[str, NDArray[np.uint8]] = field(repr=False, compare=False)
 
     @property
+    def path(self) -> Path:
+        """The folder."""
+        return self.folder
+
+    @property
     def paths(self) -> tuple[Path, ...]:
         """The files, in the order of their names."""
         return tuple(self.folder / name for name in sorted(self.maps))

@@ -188,11 +188,11 @@ def _dtype(files: TensorFiles, place: Place, dtype: str) -> str:
     return files.dtype(place.tensors[0]) if dtype == "file" else dtype
 
 
-def decoder_specs(files: TensorFiles, model: Decoder, capacity: int, dtype: str) -> Held[Spec]:
+def decoder_specs(files: TensorFiles, model: Decoder, positions: int, dtype: str) -> Held[Spec]:
     """The specs of `decoder_arrays`."""
 
     def turn(rotary: Rotary) -> tuple[Spec, Spec]:
-        table = weight((capacity, rotary.dim // 2))
+        table = weight((positions, rotary.dim // 2))
         return table, table
 
     def bind(place: Place) -> Spec:
@@ -202,10 +202,17 @@ def decoder_specs(files: TensorFiles, model: Decoder, capacity: int, dtype: str)
 
 
 def decoder_arrays(
-    files: TensorFiles, model: Decoder, *, capacity: int, dtype: str = "file"
+    files: TensorFiles,
+    model: Decoder,
+    *,
+    capacity: int,
+    positions: int | None = None,
+    dtype: str = "file",
 ) -> dict[str, np.ndarray]:
     """The arrays to bind to `decoder_graphs` of the same capacity and dtype, by input name. What is
-    bound as it is stored stays on disk until the bind."""
+    bound as it is stored stays on disk until the bind. Rotary tables are for `positions`, the
+    capacity where None."""
+    count = capacity if positions is None else positions
 
     def bind(place: Place) -> np.ndarray:
         kind = IR_DTYPES[_dtype(files, place, dtype)].numpy
@@ -214,7 +221,7 @@ def decoder_arrays(
         return whole.astype(kind, copy=False)
 
     held = _held(
-        model, prefix_of(model, files), bind, lambda rotary: rotary.tables(capacity, capacity)
+        model, prefix_of(model, files), bind, lambda rotary: rotary.tables(count, capacity)
     )
     named = {f"w.outer.{name}": array for name, array in held.outer.items()}
     for i, layer in enumerate(held.layers):

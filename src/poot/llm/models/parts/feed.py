@@ -140,10 +140,8 @@ def _best_groups(router: Router, count: int, ranked: Array) -> Array:
     """The scores with those outside each row's best groups put last."""
     rows, groups = ranked.shape[0], router.groups
     apart = ranked.reshape(rows, groups, count // groups)
-    if router.is_sigmoid:
-        worth = ops.sum(ops.topk(apart, 2)[0], axis=2)
-    else:
-        worth = ops.max(apart, axis=2)
+    two, _ = ops.topk(apart, 2 if router.is_sigmoid else 1)
+    worth = ops.sum(two, axis=2)
     kept = ops.any(_hot(ops.topk(worth, router.groups_used)[1], groups), axis=1)
     lowest = float("-inf") if router.is_sigmoid else 0.0
     return ops.where(kept.reshape(rows, groups, 1), apart, lowest).reshape(rows, count)
