@@ -60,7 +60,10 @@ class OracleRunner:
     def prepare(self, entry: str, fed: bool) -> None:
         """Folds the entry point's weights, once."""
         if entry not in self._left:
-            self._left[entry] = fold(self._graphs[entry], self._weights, shared=self._folded)
+            graph = self._graphs[entry]
+            own = {i.name for i in graph.inputs}
+            weights = {n: x for n, x in self._weights.items() if n in own}
+            self._left[entry] = fold(graph, weights, shared=self._folded)
 
     def _slot(self, entry: str, name: str) -> Input:
         return next(i for i in self._sources[entry].inputs if i.name == name)

@@ -51,11 +51,11 @@ def test_its_words_between_groups_are_at_rest_between_launches():
 @pytest.mark.parametrize(
     "given, name",
     [
-        ({"rows": 2}, "streaming"),
-        ({"widths": (48, 48)}, "split_kv"),
+        ({"rows": 2, "dtype": "f32"}, "streaming"),
+        ({"widths": (48, 48)}, "grouped_split"),
         ({"widths": (64, 128)}, "split_kv"),
-        ({"heads": (22, 2)}, "split_kv"),
-        ({"causal": 200, "window": 5}, "split_kv"),
+        ({"heads": (22, 2)}, "grouped_split"),
+        ({"causal": 200, "window": 5}, "grouped_split"),
         ({"extra": (("k_shared", "bf16[2,1,300,8]"),)}, "split_kv"),
     ],
     ids=str,

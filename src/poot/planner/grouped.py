@@ -130,8 +130,6 @@ def _numbers(shape: _Shape, limits: DeviceLimits) -> Numbers:
         return 4, 1, 3, 16
     if shape.width == 64:
         return 8, 2, 3, 16
-    if shape.units > limits.compute_units and not (shape.is_live and shape.is_paged):
-        return 4, 2, 3, 16
     if shape.batch == 1:
         tiles = -(-shape.keys // 16)
         spread = max(1, limits.compute_units // shape.units)
