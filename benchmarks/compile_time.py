@@ -1,7 +1,9 @@
-"""How long SmolLM2 takes from trace to plan and kernels, at 8, 16 and 32 layers (the file has 30):
-a decode and a prefill entry point, no disk cache, no driver.
+"""How long SmolLM2 takes from trace to plan and kernels, at 8, 16 and 30 layers (all that the file
+has): a decode and a prefill entry point, no disk cache, no driver.
 
-python -m benchmarks.compile_time --target lavapipe --out benchmarks/results/compile_time.json
+python -m benchmarks.compile_time --targets lavapipe h200 --out benchmarks/results/compile_time.json
+
+`python -m benchmarks.compile_time_plot` draws it.
 """
 
 from __future__ import annotations
@@ -29,7 +31,9 @@ LAYERS = (8, 16, 30)
 BUCKETS = (1, 64)
 CAPACITY = 256
 GOAL_SECONDS = 2.0
-NAMES = ("trace", "passes", "plan", "kernels", "total", "busy")
+Counts = tuple[int, int, int]  # eqns, steps, distinct kernels
+STAGES = ("trace", "passes", "plan", "kernels")
+NAMES = (*STAGES, "total", "busy")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,19 +58,25 @@ def graphs_of(file: GgufFile, config: LlamaConfig) -> Mapping[str, Graph]:
     return llama_graphs(file, config, capacity=CAPACITY, buckets=BUCKETS)
 
 
+def once(file: GgufFile, config: LlamaConfig, target: str) -> tuple[dict[str, float], Counts]:
+    """Seconds of one run by stage, and what it made. Nothing of it is held after."""
+    start, busy = time.perf_counter(), time.process_time()
+    graphs = graphs_of(file, config)
+    traced = time.perf_counter()
+    program = compile(graphs, target, cache=False)
+    end = time.perf_counter()
+    parts = {"trace": traced - start, **program.seconds, "total": end - start}
+    parts["busy"] = time.process_time() - busy
+    eqns = sum(len(g.eqns) for g in graphs.values())
+    steps = sum(len(e.steps) for e in program.plan.entries)
+    return parts, (eqns, steps, len(program.codes))
+
+
 def measured(file: GgufFile, layers: int, target: str, runs: int) -> Row:
     """One warm-up, then so many runs; `spread` is the largest total less the least."""
     config = replace(read_llama_config(file), layers=layers)
-    parts: list[dict[str, float]] = []
-    for _ in range(runs + 1):
-        start, busy = time.perf_counter(), time.process_time()
-        graphs = graphs_of(file, config)
-        traced = time.perf_counter()
-        program = compile(graphs, target, cache=False)
-        end = time.perf_counter()
-        parts.append({"trace": traced - start, **program.seconds, "total": end - start})
-        parts[-1]["busy"] = time.process_time() - busy
-    timed = parts[1:]
+    found = [once(file, config, target) for _ in range(runs + 1)]
+    timed = [parts for parts, _ in found[1:]]
     middle = {name: statistics.median(p[name] for p in timed) for name in timed[0]}
     totals = [p["total"] for p in timed]
     return Row(
@@ -76,22 +86,40 @@ def measured(file: GgufFile, layers: int, target: str, runs: int) -> Row:
             for name in ("trace", "passes", "plan", "kernels", "total", "busy")
         ),
         round(max(totals) - min(totals), 4),
-        sum(len(g.eqns) for g in graphs.values()),
-        sum(len(e.steps) for e in program.plan.entries),
-        len(program.codes),
+        *found[0][1],
     )
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", type=Path, help="SmolLM2-135M's GGUF file; else the package's")
-    parser.add_argument("--target", default="lavapipe", help="a limits profile")
+    parser.add_argument("--targets", nargs="+", default=["lavapipe"], help="limits profiles")
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/compile_time.json"))
     options = parser.parse_args()
     file = read_gguf(options.model or smollm2_path())
-    rows = [measured(file, n, options.target, options.runs) for n in LAYERS]
-    print(f"{'layers':>6}" + "".join(f" {name:>7}" for name in NAMES))
+    found = {
+        target: [measured(file, n, target, options.runs) for n in LAYERS]
+        for target in options.targets
+    }
+    for target, rows in found.items():
+        show(target, rows)
+    report = {
+        "command": " ".join(["python", "-m", "benchmarks.compile_time", *sys.argv[1:]]),
+        "date": time.strftime("%Y-%m-%d"),
+        "machine": f"{platform.machine()}, {os.cpu_count()} cores, {processor()}",
+        "python": platform.python_version(),
+        "goal_seconds": GOAL_SECONDS,
+        "targets": {target: [asdict(r) for r in rows] for target, rows in found.items()},
+    }
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    options.out.write_text(json.dumps(report, indent=1) + "\n")
+    return 0
+
+
+def show(target: str, rows: list[Row]) -> None:
+    """The rows as a table, and how much each layer more takes."""
+    print(f"{target}\n{'layers':>6}" + "".join(f" {name:>7}" for name in NAMES))
     for r in rows:
         numbers = "".join(f" {getattr(r, n):7.3f}" for n in NAMES)
         print(f"{r.layers:>6}{numbers} s  {r.distinct_kernels} kernels, {r.steps} steps")
@@ -100,18 +128,6 @@ def main() -> int:
     last = rows[-1]
     verdict = "within" if last.total <= GOAL_SECONDS else "over"
     print(f"milliseconds a layer, busy: {growth}; {last.total:.2f} s is {verdict} {GOAL_SECONDS} s")
-    report = {
-        "command": " ".join(["python", "-m", "benchmarks.compile_time", *sys.argv[1:]]),
-        "date": time.strftime("%Y-%m-%d"),
-        "machine": f"{platform.machine()}, {os.cpu_count()} cores, {processor()}",
-        "python": platform.python_version(),
-        "target": options.target,
-        "goal_seconds": GOAL_SECONDS,
-        "rows": [asdict(r) for r in rows],
-    }
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    options.out.write_text(json.dumps(report, indent=1) + "\n")
-    return 0
 
 
 def processor() -> str:

@@ -14,105 +14,20 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shutil
-import subprocess
-import sys
 import time
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 
-from benchmarks.decode_kernels import build_all, limits_of
+from benchmarks.card_kernels import build_all, limits_of
 from benchmarks.decode_rows import CHECKS, ROWS, ceiling, run_row
 from benchmarks.decode_table import Line, plot, table
+from benchmarks.isolated import machine, multiprocessors, run_all, work
 
-ROW_SECONDS = 90.0
 
-
-def _worker(names: list[str], folder: Path, log: Path) -> None:
-    """Runs rows and appends a line of JSON for each."""
+def _row(name: str, folder: Path) -> dict[str, object]:
     rows = {r.name: r for r in (*ROWS, *CHECKS)}
-
-    def write(line: dict[str, object]) -> None:
-        with log.open("a") as f:
-            f.write(json.dumps(line) + "\n")
-            f.flush()
-            os.fsync(f.fileno())
-
-    for name in names:
-        write({"start": name, "at": time.time()})
-        report = ceiling() if name == "ceiling" else run_row(rows[name], folder)
-        write({"done": name, **report})
-
-
-class Board:
-    """What the worker has written so far."""
-
-    def __init__(self, log: Path) -> None:
-        self.log = log
-        self.reports: dict[str, dict[str, object]] = {}
-        self.started: tuple[str, float] | None = None
-
-    def refresh(self) -> None:
-        self.started = None
-        if not self.log.is_file():
-            return
-        whole, _, _ = self.log.read_text().rpartition("\n")  # a line may be on its way
-        for line in whole.splitlines():
-            found = json.loads(line)
-            if "start" in found:
-                self.started = (found["start"], found["at"])
-            else:
-                self.reports[found["done"]] = found
-                self.started = None
-
-
-def _run_all(names: list[str], folder: Path, log: Path, end: float) -> dict[str, dict[str, object]]:
-    """Rows in workers, one worker while all goes well."""
-    board, failed = Board(log), dict[str, dict[str, object]]()
-    while True:
-        board.refresh()
-        left = [n for n in names if n not in board.reports and n not in failed]
-        if not left or time.time() > end:
-            break
-        errors = log.with_suffix(".err")
-        with errors.open("w") as sink:
-            command = [sys.executable, "-m", "benchmarks.decode", "--worker", str(folder), str(log)]
-            process = subprocess.Popen([*command, *left], stderr=sink, stdout=sink)
-        begun = time.time()
-        why = ""
-        while process.poll() is None:
-            time.sleep(0.25)
-            board.refresh()
-            name, since = board.started or (left[0], begun)
-            if time.time() > end or time.time() - max(since, begun) > ROW_SECONDS:
-                why = "out of time"
-                process.kill()
-                process.wait()
-        board.refresh()
-        if process.returncode or why:
-            name = board.started[0] if board.started else left[0]
-            tail = errors.read_text()[-600:]
-            failed[name] = {
-                "row": name,
-                "failed": why or f"exit {process.returncode}",
-                "said": tail,
-            }
-            with log.open("a") as f:
-                f.write(json.dumps({"done": name, **failed[name]}) + "\n")
-    return board.reports | failed
-
-
-def _machine() -> dict[str, object]:
-    said = {"command": " ".join(sys.argv)}
-    if shutil.which("nvidia-smi") is None:
-        return {"gpu": "none", **said}
-    query = "name,driver_version,clocks.sm,clocks.mem,clocks.max.sm"
-    done = subprocess.run(
-        ["nvidia-smi", f"--query-gpu={query}", "--format=csv,noheader"],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    return {"gpu": done.stdout.strip(), **said}
+    return ceiling() if name == "ceiling" else run_row(rows[name], folder)
 
 
 def main() -> None:
@@ -125,7 +40,7 @@ def main() -> None:
     given = parser.parse_args()
     if given.worker:
         folder, log, *names = given.worker
-        _worker(names, Path(folder), Path(log))
+        work(names, Path(log), lambda name: _row(name, Path(folder)))
         return
     end = time.time() + given.seconds
     given.out.mkdir(parents=True, exist_ok=True)
@@ -133,7 +48,7 @@ def main() -> None:
     checks = [] if given.no_checks else list(CHECKS)
     folder = Path("/tmp/poot-decode")
     decodes = [d for r in (*rows, *checks) for d in r.decodes()]
-    facts = build_all(decodes, limits_of(_multiprocessors()), folder)
+    facts = build_all(decodes, limits_of(multiprocessors()), folder)
     spilled = {k: v for k, v in facts.items() if v.get("spills") or v.get("error")}
     print(f"{len(facts)} kernels built in {time.time() - end + given.seconds:.0f} s; "
           f"spilled or refused: {spilled}", flush=True)  # fmt: skip
@@ -141,13 +56,13 @@ def main() -> None:
     log.unlink(missing_ok=True)
     names = ["ceiling", *(c.name for c in checks[::6]), *(r.name for r in rows)]
     names += [c.name for c in checks if c.name not in names]
-    reports = _run_all(names, folder, log, end)
+    reports = run_all("benchmarks.decode", names, folder, log, end)
     lines = [Line.of(r, reports.get(r.name, {})) for r in rows]
     right = [c.name for c in checks if reports.get(c.name, {}).get("right")]
     wrong = {c.name: reports.get(c.name, {}) for c in checks if c.name not in right}
     now = datetime.now(UTC)
     result = {
-        "date": now.isoformat(), **_machine(), "ceiling": reports.get("ceiling"),
+        "date": now.isoformat(), **machine("benchmarks.decode"), "ceiling": reports.get("ceiling"),
         "table": [asdict(line) for line in lines], "checks right": right, "checks wrong": wrong,
         "kernels": facts, "rows": reports,
     }  # fmt: skip
@@ -159,12 +74,6 @@ def main() -> None:
     print(f"ceiling: {reports.get('ceiling')}")
     print(table(lines), flush=True)
     plot(lines, path.with_suffix(".png"))
-
-
-def _multiprocessors() -> int:
-    asks = "import torch; print(torch.cuda.get_device_properties(0).multi_processor_count)"
-    done = subprocess.run([sys.executable, "-c", asks], capture_output=True, text=True, check=False)
-    return int(done.stdout) if done.stdout.strip().isdigit() else 132
 
 
 if __name__ == "__main__":

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.decode_kernels import Built, Decode, Launcher, Numbers, build, limits_of
+from benchmarks.card_kernels import Built, Launcher, build, limits_of
+from benchmarks.decode_kernels import Decode, Numbers
 from benchmarks.decode_peers import flashinfer_calls, sdpa
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"  # a dry run has none
@@ -83,9 +84,9 @@ ROWS: tuple[Row, ...] = (
     Row("B1 L32768", (32768,), 32, 8, 128, goal=0.90),
     Row("B1 L131072", (131072,), 32, 8, 128, goal=0.97),
     Row("B8 L4096", (4096,) * 8, 32, 8, 128, goal=0.93),
-    Row("B32 L4096", (4096,) * 32, 32, 8, 128, goal=0.98, others=(WIDE, NARROW)),
-    Row("B64 L8192", (8192,) * 64, 32, 8, 128, goal=0.985, others=(WIDE, NARROW)),
-    Row("B32 64/8 L8192", (8192,) * 32, 64, 8, 128, goal=0.99, others=(WIDE, NARROW)),
+    Row("B32 L4096", (4096,) * 32, 32, 8, 128, goal=0.98, others=(NARROW,)),
+    Row("B64 L8192", (8192,) * 64, 32, 8, 128, goal=0.985, others=(NARROW,)),
+    Row("B32 64/8 L8192", (8192,) * 32, 64, 8, 128, goal=0.99, others=(NARROW,)),
     Row("B16 32/32 L4096", (4096,) * 16, 32, 32, 128, goal=0.98, others=(NARROW,)),
     Row("B32 D64 L4096", (4096,) * 32, 32, 8, 64, goal=0.97),
     Row("B32 16/8 D256 L4096", (4096,) * 32, 16, 8, 256, peers=("flash",), goal=0.98),
@@ -208,7 +209,8 @@ class Bench:
         self.launcher = Launcher(built, folder)
         self.tensors = tensors
         self.words = torch.full((max(built.words, 1),), -1, dtype=torch.int32, device=DEVICE)
-        decode = built.decode
+        decode = built.spec
+        assert isinstance(decode, Decode)
         keys = tensors.key_pools if decode.pool else tensors.keys
         values = tensors.value_pools if decode.pool else tensors.values
         self.arguments = []
@@ -356,7 +358,7 @@ def run_row(row: Row, folder: Path) -> dict[str, object]:
         for name, bench in benches.items():
             calls = [bench.call(n) for n in range(sets)]
             times.setdefault(f"poot {name}", []).append(graph_us(calls))
-            if bench.launcher.built.decode.numbers is None:
+            if bench.launcher.built.spec.numbers is None:
                 calls = [bench.call(n, overlap=True) for n in range(sets)]
                 times.setdefault(f"poot {name} overlap", []).append(graph_us(calls))
     report["us"] = times

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,8 +58,7 @@ class Line:
 
 def _median(rounds: object) -> float:
     assert isinstance(rounds, list), rounds
-    middles = sorted(float(r[0]) for r in rounds)
-    return middles[len(middles) // 2]
+    return statistics.median(float(r[0]) for r in rounds)
 
 
 def _number(value: float | None, digits: int = 1) -> str:

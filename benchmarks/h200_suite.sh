@@ -6,6 +6,7 @@
 #   vulkan wgpu  the same suites on the card's own Vulkan driver
 #   sanitize     compute-sanitizer's memcheck, racecheck and initcheck over the attention suite
 #   model        SmolLM2: logits, text, tokens a second, replay (benchmarks/smollm2.py)
+#   serve        SmolLM2 behind an engine: prefixes, company, tokens a second (benchmarks/serving.py)
 #   host         a replayed step's Python alone, without the driver (benchmarks/host_overhead.py)
 #   hip          HIP texts by nvcc and poot's HIP launcher (benchmarks/hip_on_cuda.py)
 #   lost         which way back the driver leaves after a lost context (benchmarks/lost_context.py)
@@ -121,6 +122,12 @@ step_model() {
     place_model || { echo "no model: stash its pieces first" >"$out/model.log"; return 1; }
     timeout --kill-after=10s 120 "$python" -m benchmarks.smollm2 --target cuda:0 \
         --out "$out/smollm2.json" >"$out/model.log" 2>&1
+}
+
+step_serve() {
+    place_model || { echo "no model: stash its pieces first" >"$out/serve.log"; return 1; }
+    timeout --kill-after=10s 400 "$python" -m benchmarks.serving --target cuda:0 --dtype bf16 \
+        --rows 1,4,16,64 --requests 256 --out "$out/serving.json" >"$out/serve.log" 2>&1
 }
 
 step_host() {

@@ -18,6 +18,7 @@ from poot.codegen.emitters import emit
 from poot.codegen.gen.lower import lower
 from poot.codegen.gen.lowered import Lowered
 from poot.codegen.stored import decode, encode
+from poot.collector import collector_paused
 from poot.errors import BackendUnavailable, BindError, FormatError
 from poot.ir.graph import Graph
 from poot.knobs import knobs
@@ -226,6 +227,7 @@ def _check_options(
         raise BindError(f"progress needs a function (stage, done, total): got {progress!r}")
 
 
+@collector_paused()
 def compile(
     graphs: Graph | Mapping[str, Graph],
     target: str | DeviceLimits | Device = "auto",
@@ -272,9 +274,8 @@ def compile(
     )
     seconds["plan"] = time.perf_counter() - clock
     clock = time.perf_counter()
-    requests = (
-        [] if is_oracle else list(dict.fromkeys(s.request for e in plan.lists for s in e.steps))
-    )
+    shared = {id(s.request): s.request for e in plan.lists for s in e.steps}
+    requests = [] if is_oracle else list(dict.fromkeys(shared.values()))
     disk = DiskCache(knobs().cache_dir) if cache else None
     lowered, keys, codes = _lower_all(requests, where.limits, disk, progress)
     seconds["kernels"] = time.perf_counter() - clock

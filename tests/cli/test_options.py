@@ -6,7 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from poot.cli.options import DEMO_PROMPT, Devices, Explain, Generate, parse
+from poot.cli.options import (
+    DEMO_PROMPT,
+    Chat,
+    Devices,
+    Explain,
+    Generate,
+    Program,
+    Serve,
+    parse,
+)
 
 DEMO = Generate(
     model=None,
@@ -74,3 +83,37 @@ def test_a_command_that_does_not_parse_ends_with_2_and_says_why(
         parse(words.split())
     assert ended.value.code == 2
     assert complaint in capsys.readouterr().err
+
+
+def test_serve_is_for_this_machine_alone_unless_told_otherwise():
+    command = parse(["serve"])
+    assert isinstance(command, Serve)
+    assert (command.host, command.port, command.api_key_file) == ("127.0.0.1", 8000, None)
+    assert command.program.model is None
+    words = "serve --model m.gguf --host 0.0.0.0 --port 9 --api-key-file k --max-requests 3"
+    words += " --max-prompt 4 --max-bytes 5 --drain 6 --name n --kv fp8 --blocks 7 --rank 8"
+    words += " --adapter a=b --adapter c=d --prefill 1x8,2x16 --decode-rows 1,2"
+    command = parse(words.split())
+    assert isinstance(command, Serve)
+    assert command.program == Program(
+        Path("m.gguf"), "auto", "file", 2048, 7, (1, 2), ((1, 8), (2, 16)), "fp8",
+        (("a", Path("b")), ("c", Path("d"))), 8,
+    )  # fmt: skip
+    assert (command.most_requests, command.most_prompt, command.most_bytes) == (3, 4, 5)
+    assert (command.drain, command.name) == (6.0, "n")
+
+
+def test_chat_takes_sampling_options():
+    words = "chat --system s --temperature 0.5 --max-tokens 9 --seed 3"
+    command = parse(words.split())
+    assert isinstance(command, Chat)
+    assert (command.system, command.temperature, command.max_tokens) == ("s", 0.5, 9)
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["serve --adapter nameless", "serve --prefill 16", "serve --decode-rows one", "chat --port 1"],
+)
+def test_what_is_no_program_is_refused(words: str):
+    with pytest.raises(SystemExit):
+        parse(words.split())

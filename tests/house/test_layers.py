@@ -10,7 +10,7 @@ import pytest
 from tests.support.sources import Source, functions, sources
 
 LAYERS = (
-    "errors knobs limits cache",
+    "errors knobs limits cache collector",
     "ir slots device_bytes codegen.kir",
     "oracle trace ops",
     "passes",

@@ -114,6 +114,17 @@ def test_case_28_a_closed_table_names_no_slot():
     assert pool.free == 2
 
 
+def test_a_full_table_adopts_no_more():
+    pool = BlockPool(6)
+    first, second = BlockTable(pool, 64), BlockTable(pool, 17)
+    first.grow(64)
+    for block in first.blocks[:2]:
+        second.adopt(block)
+    with pytest.raises(RequestError, match="the sequence's capacity of 17 is full"):
+        second.adopt(first.blocks[2])
+    assert pool.refs(first.blocks[2]) == 1
+
+
 def test_a_shared_block_is_copied_before_a_write():
     pool = BlockPool(4)
     first = BlockTable(pool, 64)

@@ -205,8 +205,7 @@ def test_an_adapter_that_is_unloaded_serves_who_has_it_and_nobody_else():
         rig.ask([3], 9, adapter="a")
     rig.engine.run()
     assert list(running.result(0).tokens) == continued([1], 9, 1.5)
-    with pytest.raises(RequestError, match="there is no adapter 'a'"):
-        late.result(0)
+    assert list(late.result(0).tokens) == continued([2], 9, 1.5)
     for n in range(3):
         rig.engine.load_adapter(str(n), adapter(n))
     with pytest.raises(RequestError, match="all 3 places for adapters are in use"):
@@ -420,6 +419,33 @@ def test_an_error_of_a_command_reaches_the_thread_that_gave_it():
     rig.engine.start()
     with pytest.raises(PootError, match="there is no adapter"):
         rig.engine.unload_adapter("none")
+    rig.engine.stop()
+
+
+def test_metrics_are_read_by_others_while_the_engine_steps():
+    rig = Rig()
+    rig.engine.start()
+    handles = [rig.ask([n, n % 5] * 9, 20) for n in range(12)]
+    steps = [rig.engine.metrics().steps for _ in range(50)]
+    assert steps == sorted(steps)
+    for handle in handles:
+        handle.result(20)
+    rig.engine.stop()
+    assert rig.engine.metrics().finished == 12
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_when_the_engines_thread_ends_by_a_mistake_everybody_is_told():
+    rig = Rig()
+    rig.session.faults.at, rig.session.faults.error = {2}, ZeroDivisionError
+    rig.engine.start()
+    handles = [rig.ask([n], 9) for n in range(3)]
+    for handle in handles:
+        with pytest.raises(PootError, match="the engine's thread ended: ZeroDivisionError"):
+            handle.result(10)
+    with pytest.raises(RequestError, match="the engine has failed"):
+        rig.ask([1])
+    assert rig.engine.metrics().finished == 3
     rig.engine.stop()
 
 

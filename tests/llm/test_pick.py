@@ -43,7 +43,10 @@ def chosen(
     session: poot.Session, logits: np.ndarray, how: Sampling, step: int, seen: list[int]
 ) -> list[int]:
     """The device's choices; row i draws with seed how.seed + i."""
-    full = lambda value, dtype: np.full(ROWS, value, dtype)  # noqa: E731
+
+    def full(value: float, dtype: type) -> np.ndarray:
+        return np.full(ROWS, value, dtype)
+
     out = session.step(
         logits=logits,
         **{

@@ -144,7 +144,8 @@ def test_an_entry_of_the_same_digest_and_other_tokens_is_no_hit(monkeypatch: pyt
     assert c.hits([5] * 16) == 0
     table = BlockTable(c.pool, 64)
     table.grow(16)
-    assert c.cache.add(BASE, [5] * 16, table.blocks) == 0
+    assert c.cache.add(BASE, [5] * 16, table.blocks).blocks == 0
+    assert len(c.cache) == 1
     assert c.hits(TEXT[:16]) == 1
     # The same tokens under another identity, or after another block, are no hit either.
     assert c.hits(TEXT[:16], Identity("other", 1)) == 0
@@ -157,6 +158,24 @@ def test_a_digest_depends_on_all_before_it_and_on_each_token():
     texts = {tuple(rng.integers(0, 9, 16).tolist()) for _ in range(200)}
     assert len({next_digest(start, text) for text in texts}) == len(texts)
     assert next_digest(next_digest(start, [1] * 16), [2] * 16) != next_digest(start, [2] * 16)
+
+
+def test_a_mark_goes_on_where_it_stands_and_begins_anew_where_that_is_gone():
+    c = Cached(12)
+    table = BlockTable(c.pool, 96)
+    table.grow(64)
+    mark = c.cache.add(BASE, TEXT[:16], table.blocks)
+    mark = c.cache.add(BASE, TEXT[:32], table.blocks, mark)
+    assert (mark.blocks, len(c.cache), c.hits(TEXT)) == (2, 2, 2)
+    c.cache.clear()
+    mark = c.cache.add(BASE, TEXT[:48], table.blocks, mark)
+    assert (mark.blocks, len(c.cache), c.hits(TEXT)) == (3, 3, 3)
+    c.cache.drop_block(table.blocks[2])
+    mark = c.cache.add(BASE, TEXT, table.blocks, mark)
+    assert (mark.blocks, c.hits(TEXT)) == (4, 4)
+    table.close()
+    assert c.cache.evict(9) == 4
+    assert c.pool.free == 11
 
 
 def test_an_identity_can_be_dropped_and_the_cache_cleared():

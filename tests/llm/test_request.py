@@ -16,6 +16,8 @@ from poot.llm.request import Finish, Handle, Piece, Request, TokenLogprob
         ({"logprobs": -1}, "logprobs is -1; needs 0 to 20"),
         ({"logprobs": 21}, "logprobs is 21"),
         ({"prompt_logprobs": True}, "the prompt's own tokens"),
+        ({"salt": "\udc00"}, "half a surrogate pair"),
+        ({"stops": ("a", "b\ud800")}, "half a surrogate pair"),
         ({"deadline": 0.0}, "the deadline is 0.0 s"),
         ({"deadline": float("nan")}, "the deadline is nan"),
     ],

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from poot.api import compile as compile_program
 from poot.ir.text import parse
 from poot.limits import PROFILES
 from poot.oracle import run
@@ -118,3 +119,41 @@ def test_the_choice_to_split_follows_the_compute_units(form: Form):
     assert choose(graph, "attention", (), few).schedule.name == "streaming"
     chosen = choose(graph, "attention", (), PROFILES["webgpu-baseline"])
     assert chosen.schedule.name == ("split_kv" if form.keys >= 256 else "streaming")
+
+
+def test_a_split_decode_launches_a_group_for_each_split_and_row():
+    """Case 38: no group more, and the combine has one a row."""
+    form = Form(1, 3, 1, 1, 700)
+    program = compile_program(parse(form_text(form)[0]), "webgpu-baseline", cache=False)
+    (step,) = program.entries["main"].plan.steps
+    splits = step.request.schedule.get("splits")
+    grids = [call.grid for call in program.lowered[step.request].calls]
+    assert splits > 1
+    assert grids == [(3 * splits, 1, 1), (3, 1, 1)]
+
+
+def layers(count: int) -> str:
+    """So many decodes of 600 keys, one after the other over caches of their own, and a product."""
+    lines = ['slot v0: f32[1,2,1,8] "q"']
+    for n in range(count):
+        lines += [f'slot v{1 + 2 * n}: f32[1,1,600,8] "k{n}"',
+                  f'slot v{2 + 2 * n}: f32[1,1,600,8] "v{n}"']  # fmt: skip
+    for n in range(count):
+        out = 1 + 2 * count + n
+        lines.append(
+            f"v{out}: f32[1,2,1,8] = attention(v{out - 1 if n else 0}, v{1 + 2 * n}, v{2 + 2 * n})"
+            " operands=(q, k, v) scale=0.25"
+        )
+    last = 3 * count
+    lines.insert(2 * count + 1, f'weight v{last + 1}: f32[8,8] "w"')
+    lines.append(f"v{last + 2}: f32[1,2,1,8] = matmul(v{last}, v{last + 1})")
+    return "\n".join([*lines, f"out v{last + 2}"])
+
+
+def test_the_arena_of_32_layers_with_split_keys_is_that_of_2():
+    programs = [compile_program(parse(layers(n)), "webgpu-baseline", cache=False) for n in (2, 32)]
+    schedules = [s.request.schedule.name for s in programs[1].entries["main"].plan.steps]
+    assert set(schedules[:-1]) == {"split_kv"}
+    two, many = (dict(p.plan.spaces)["arena"] for p in programs)
+    assert two == many
+    assert len(programs[0].codes) == len(programs[1].codes)

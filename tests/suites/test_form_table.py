@@ -6,6 +6,7 @@ from __future__ import annotations
 import itertools
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -93,6 +94,47 @@ def check_row(target: str, r: Row, seed: int = 0) -> None:
 @on()
 def test_each_row_is_fused_and_right(target: str, name: str):
     check_row(target, row_of(name))
+
+
+LIVE = (
+    "GQA + live + paged",
+    "GQA + live + paged + softcap + split-KV",
+    "f16 + live + split key + ALiBi + softcap + causal + lse",
+    "MQA + bf16 + live + paged + split key + added mask + softcap + window",
+    "GQA + live + sink + lse + split-KV",
+)
+
+
+def poisoned(r: Row, feed: dict[str, np.ndarray], number: float) -> dict[str, np.ndarray]:
+    """The feed with that number in every key and value row that no live position names: unused
+    rows, a page's tail, pages nobody holds."""
+    bad = {name: x.copy() for name, x in feed.items()}
+    live = np.arange(r.keys) < (feed["at.pos"] + r.rows)[:, None]
+    names = [n for n in ("at.k", "at.v", "at.shared") if n in feed]
+    for name in names:
+        rows = bad[name]
+        if "paged" in r.names and name != "at.shared":
+            dead = np.ones(r.slots, bool)
+            dead[feed["at.read"][live]] = False
+            rows[dead] = number
+        else:
+            rows.swapaxes(1, 2)[~live] = number
+    return bad
+
+
+@pytest.mark.parametrize("name", LIVE)
+@on()
+def test_what_no_length_reaches_changes_no_bit(target: str, name: str):
+    r = row_of(name)
+    feed = feed_of(r)
+    if "window" not in r.names:  # a window ends where all keys do: few live ones would be outside
+        feed["at.pos"] = np.asarray([r.keys // 2, 0][: r.batch], np.int32)
+    program = compiled(target, r)
+    clean = run_program(program, feed).outputs
+    for number in (np.nan, np.inf, -np.inf):
+        got = run_program(program, poisoned(r, feed, number)).outputs
+        for mine, theirs in zip(got, clean, strict=True):
+            np.testing.assert_array_equal(mine, theirs)
 
 
 def test_every_pair_of_forms_is_in_a_row_or_has_its_reason():

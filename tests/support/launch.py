@@ -7,8 +7,9 @@ from collections.abc import Container, Sequence
 import numpy as np
 
 from poot.codegen.gen.lower import lower
-from poot.codegen.gen.lowered import Lowered
+from poot.codegen.gen.lowered import KernelCall, Lowered
 from poot.codegen.kir.sim.run import simulate
+from poot.codegen.kir.sim.team import TensorMap
 from poot.codegen.kir.sim.values import NUMPY
 from poot.codegen.kir.verify import verify
 from poot.device_bytes import from_device, to_device
@@ -83,7 +84,17 @@ def simulate_lowered(lowered: Lowered, buffers: dict[tuple[str, int], np.ndarray
             p.name: buffers[arg].view(NUMPY["u32" if p.dtype == "bool" else p.dtype])
             for p, arg in zip(call.kernel.params, call.args, strict=True)
         }
-        simulate(call.kernel, arrays, call.grid, imms=call.imms, buffer_races=True)
+        simulate(call.kernel, arrays, call.grid, imms=call.imms, blobs=tensor_maps(call),
+                 buffer_races=True)  # fmt: skip
+
+
+def tensor_maps(call: KernelCall) -> dict[str, TensorMap]:
+    """What the call's tensor maps view, for the simulator."""
+    names = dict(zip(call.args, (p.name for p in call.kernel.params), strict=True))
+    return {
+        blob.name: TensorMap(names[arg], view.dims, view.strides)
+        for blob, (arg, view) in zip(call.kernel.blobs, call.maps, strict=True)
+    }
 
 
 def run_request(

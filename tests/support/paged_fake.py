@@ -83,7 +83,7 @@ class FakeSession:
         self.layout = layout
         self.faults = Faults()
         self.steps: list[str] = []
-        self.is_unknown = False
+        self.count = 0
         shapes = {"kv.0.k.rows": (layout.slots, 1, 1)}
         if layout.adapters:
             shapes |= {"lora.0.q.a": (layout.adapters + 1, layout.rank, 2)}
@@ -104,7 +104,7 @@ class FakeSession:
     def step(
         self, entry: str = "main", /, *, device_outputs: bool | None = None, **slots: object
     ) -> object:
-        number = len(self.steps)
+        number, self.count = self.count, self.count + 1
         self.steps.append(entry)
         write = slots["target" if entry == COPY else "write"]
         write = write if isinstance(write, ForwardSlotMap) else slots["write"]

@@ -57,10 +57,13 @@ def prompts(seed: int, count: int, most: int) -> list[tuple[int, ...]]:
     return [tuple(int(t) for t in rng.integers(3, 260, size)) for size in sizes]
 
 
-def gaps(prompt: tuple[int, ...], tokens: tuple[int, ...]) -> list[tuple[int, float]]:
-    """For each of `tokens` after a prompt, by the reference: the best token there, and by how much
-    its logit is above the second."""
-    model, rows = reference(), []
+def gaps(
+    prompt: tuple[int, ...], tokens: tuple[int, ...], model: NumpyLlama | None = None
+) -> list[tuple[int, float]]:
+    """For each of `tokens` after a prompt, by the reference (or a decoder with an empty cache): the
+    best token there, and by how much its logit is above the second."""
+    model = model or reference()
+    rows: list[tuple[int, float]] = []
     logits = model(list(prompt))[-1]
     for token in tokens:
         best = np.argsort(-logits, kind="stable")[:2]

@@ -191,10 +191,16 @@ def _attention() -> list[Case]:
         "paged": attention_text(extra=(("read", "i32[2,37]"),)),
         "sink": attention_text(extra=(("sink", "f32[4]"),)),
         "lse": attention_text(lse=True),
+        "grouped": attention_text("bf16", heads=(8, 2), rows=1, keys=100, widths=(64, 64)),
+        "tiled": attention_text("bf16", heads=(4, 2), rows=70, keys=150, widths=(64, 64)),
+        "grouped-lanes": attention_text(heads=(8, 2), rows=1, keys=100, widths=(64, 64)),
         "causal": attention_text(causal=34),
         "window": attention_text(causal=34, window=5),
     }
-    cases = [Case(f"attention-{n}", body, "attention") for n, body in forms.items()]
+    cases = [
+        Case(f"attention-{n}", x, "attention", within=WITHIN["bf16" if "bf16" in x else "f32"])
+        for n, x in forms.items()
+    ]
     for dtype in FLOATS:
         body = attention_text(dtype, widths=(33, 63))
         cases.append(Case(f"attention-{dtype}", body, "attention", within=WITHIN[dtype]))

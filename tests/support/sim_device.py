@@ -9,11 +9,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from poot.backends.base import BufferRef, Code, Launch
-from poot.backends.launches import RESIDENT, check_launch, padded
+from poot.backends.launches import MAPS, RESIDENT, check_launch, padded
 from poot.backends.owned import need_open
 from poot.codegen.emitters import emit
 from poot.codegen.kir.nodes import Kernel, Param
 from poot.codegen.kir.sim import simulate
+from poot.codegen.kir.sim.team import TensorMap
 from poot.codegen.kir.sim.values import NUMPY
 from poot.codegen.kir.verify import verify
 from poot.errors import BackendError, OutOfDeviceMemory
@@ -55,8 +56,16 @@ class SimExecutable:
                 p.name: self._view(p, ref)
                 for p, ref in zip(kernel.params, launch.buffers, strict=True)
             }
-            simulate(kernel, arrays, launch.grid, imms=launch.imms, buffer_races=True)
+            blobs = {
+                blob.name: TensorMap(self._name(launch, kernel, ref), view.dims, view.strides)
+                for blob, (ref, view) in zip(kernel.blobs, launch.maps, strict=True)
+            }
+            simulate(kernel, arrays, launch.grid, imms=launch.imms, blobs=blobs, buffer_races=True)
             self.device.launches += 1
+
+    def _name(self, launch: Launch, kernel: Kernel, ref: BufferRef) -> str:
+        """The parameter that is bound to the same bytes as a tensor map."""
+        return kernel.params[launch.buffers.index(ref)].name
 
     def _view(self, p: Param, ref: BufferRef) -> np.ndarray:
         nbytes = p.elems * DTYPES[p.dtype].nbytes
@@ -145,7 +154,9 @@ class SimDevice:
         own = {name: self._own(b) for name, b in buffers.items()}
         sizes = {name: b.data.size for name, b in own.items()}
         for launch in launches:
-            check_launch(launch, loaded[launch.kernel], sizes, self._limits, frozenset({RESIDENT}))
+            check_launch(
+                launch, loaded[launch.kernel], sizes, self._limits, frozenset({RESIDENT, MAPS})
+            )
         return SimExecutable(self, loaded, tuple(launches), own)
 
     def need_open(self) -> None:

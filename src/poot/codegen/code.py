@@ -25,7 +25,7 @@ class Code:
     kernel: Kernel
 
 
-def code_key(kernel: Kernel, limits: DeviceLimits) -> str:
-    """The key of a kernel's code for a device."""
-    text = f"{limits.target}\n{limits.arch}\n{limits.vector}\n{show(kernel)}"
+def code_key(kernel: Kernel, limits: DeviceLimits, shown: str = "") -> str:
+    """The key of a kernel's code for a device; `shown` is the kernel's text, where it is there."""
+    text = f"{limits.target}\n{limits.arch}\n{limits.vector}\n{shown or show(kernel)}"
     return hashlib.sha256(text.encode()).hexdigest()

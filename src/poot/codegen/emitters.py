@@ -21,6 +21,8 @@ EMITTERS: dict[str, Callable[[Kernel, DeviceLimits], tuple[bytes, str]]] = {
     "spirv": emit_spirv,
     "ptx": emit_ptx,
 }
+# Targets whose text for people is the kernel's own.
+SHOWN_AS_IS = ("spirv",)
 
 
 def emit(kernel: Kernel, limits: DeviceLimits) -> Code:
@@ -39,4 +41,5 @@ def emit(kernel: Kernel, limits: DeviceLimits) -> Code:
             "the cpu target"
         )
     binary, text = row(kernel, limits)
-    return Code(kernel.name, limits.target, binary, text, code_key(kernel, limits), kernel)
+    key = code_key(kernel, limits, text if limits.target in SHOWN_AS_IS else "")
+    return Code(kernel.name, limits.target, binary, text, key, kernel)

@@ -18,9 +18,11 @@ from poot.ir.ops import out_types
 def freeze(value: object) -> object:
     """An attribute value as hashable data: lists become tuples, numpy scalars Python numbers, every
     NaN the one object `math.nan`, so that equal eqns compare equal."""
+    if type(value) in (int, str, bool):
+        return value
     if isinstance(value, (list, tuple)):
         items = cast("Sequence[object]", value)  # isinstance leaves the elements unknown
-        return tuple(freeze(v) for v in items)
+        return tuple([v if type(v) is int else freeze(v) for v in items])
     item = getattr(value, "item", None)
     value = item() if callable(item) else value
     return math.nan if isinstance(value, float) and math.isnan(value) else value
@@ -30,9 +32,9 @@ def make_eqn(
     op: str, ins: tuple[Var, ...], first_id: int, attrs: dict[str, object], loc: str = ""
 ) -> Eqn:
     """An eqn whose outs are numbered from `first_id`, typed by the op's rule."""
-    frozen = tuple(sorted((k, freeze(v)) for k, v in attrs.items()))
-    types = out_types(op, tuple(v.type for v in ins), frozen, loc)
-    outs = tuple(Var(first_id + i, t) for i, t in enumerate(types))
+    frozen = tuple([(k, freeze(attrs[k])) for k in sorted(attrs)]) if attrs else ()
+    types = out_types(op, tuple([v.type for v in ins]), frozen, loc)
+    outs = tuple([Var(first_id + i, t) for i, t in enumerate(types)])
     return Eqn(op, ins, outs, frozen, loc)
 
 

@@ -67,7 +67,8 @@ def _is_float(value: object) -> bool:
 def _each(value: object, claim: Callable[[object], bool]) -> bool:
     if not isinstance(value, tuple):
         return False
-    return all(claim(v) for v in cast("tuple[object, ...]", value))  # isinstance says no more
+    items = cast("tuple[object, ...]", value)  # isinstance says no more
+    return all([claim(v) for v in items])
 
 
 def _is_pair(value: object) -> bool:
@@ -94,6 +95,8 @@ _KINDS: dict[str, Callable[[object], bool]] = {
 
 def _check_attrs(row: OpRow, attrs: dict[str, object], loc: str) -> None:
     """Every attribute known, of its annotation's kind, and none missing that has no default."""
+    if not attrs and not row.attrs:
+        return
     unknown = sorted(attrs.keys() - set(row.attrs))
     if unknown:
         raise TypeRuleError(f"{row.name} has no attribute {', '.join(unknown)}", loc)
@@ -115,9 +118,10 @@ def out_types(
         raise TypeRuleError(f"there is no op {name!r}", loc)
     if row.ins is not None and len(ins) != row.ins:
         raise TypeRuleError(f"{name} needs {row.ins} operands: got {len(ins)}", loc)
-    _check_attrs(row, dict(attrs), loc)
+    by_name = dict(attrs)
+    _check_attrs(row, by_name, loc)
     try:
-        got = row.rule(*ins, **dict(attrs))
+        got = row.rule(*ins, **by_name)
     except TypeRuleError as e:
         raise TypeRuleError(f"{name} {e.message}", e.loc or loc) from None
     return got if isinstance(got, tuple) else (got,)

@@ -76,8 +76,14 @@ def bounds(type: TensorType) -> tuple[int, int]:
     """The least and greatest value of an integer or bool dtype."""
     if type.dtype == "bool":
         return 0, 1
-    info = np.iinfo(DTYPES[type.dtype].numpy)
-    return int(info.min), int(info.max)
+    return _BOUNDS[type.dtype]
+
+
+_BOUNDS = {
+    name: (int(np.iinfo(row.numpy).min), int(np.iinfo(row.numpy).max))
+    for name, row in DTYPES.items()
+    if row.kind in ("int", "uint")
+}
 
 
 def _walk(graph: Graph, known: Mapping[int, Known]) -> dict[int, Known]:

@@ -143,16 +143,31 @@ def substitute(graph: Graph, mapping: Mapping[int, Var]) -> Graph:
     return rebuild(graph, graph.eqns, mapping)
 
 
+def _holds_graph(eqn: Eqn) -> bool:
+    return any([isinstance(v, Graph) for _, v in eqn.attrs])
+
+
+def _is_numbered(graph: Graph) -> bool:
+    """Whether `renumber` has nothing to do."""
+    if any(v.id != n for n, v in enumerate(bound_vars(graph))):
+        return False
+    bodies = (v for e in graph.eqns for _, v in e.attrs if isinstance(v, Graph))
+    return all(_is_numbered(body) for body in bodies)
+
+
 def renumber(graph: Graph) -> Graph:
-    """The graph with ids 0, 1, ... in the order of binding, in region bodies as well."""
-    new = {v.id: Var(n, v.type) for n, v in enumerate(bound_vars(graph))}
+    """The graph with ids 0, 1, ... in the order of binding, in region bodies as well; itself, where
+    it has them."""
+    if _is_numbered(graph):
+        return graph
+    new = {v.id: v if v.id == n else Var(n, v.type) for n, v in enumerate(bound_vars(graph))}
 
     def to(vs: tuple[Var, ...]) -> tuple[Var, ...]:
         return tuple([new[v.id] for v in vs])
 
     def moved(eqn: Eqn) -> Eqn:
         attrs = eqn.attrs
-        if any(isinstance(v, Graph) for _, v in attrs):
+        if _holds_graph(eqn):
             attrs = tuple((k, renumber(v) if isinstance(v, Graph) else v) for k, v in attrs)
         return Eqn(eqn.op, to(eqn.ins), to(eqn.outs), attrs, eqn.loc)
 
@@ -169,18 +184,27 @@ def renumber(graph: Graph) -> Graph:
 _LONGEST_CONST = 64
 
 
-def _nameless(graph: Graph) -> Graph:
+def _nameless(graph: Graph, digests: dict[int, str]) -> Graph:
+    """Without names. A body of a region stands as the digest of its text, which `digests` holds by
+    the body's id(): a Graph that several regions share is read once."""
+
     def plain(i: Input) -> Input:
         storage = i.storage
         if isinstance(storage, Const) and len(storage.data) > _LONGEST_CONST:
             storage = Const(hashlib.sha256(storage.data).digest())
         return Input(i.var, str(i.var), storage)
 
+    def digest(body: Graph) -> str:
+        if id(body) not in digests:
+            text = show(_nameless(body, digests))
+            digests[id(body)] = hashlib.sha256(text.encode()).hexdigest()
+        return digests[id(body)]
+
     def inside(eqn: Eqn) -> Eqn:
-        if not any(isinstance(v, Graph) for _, v in eqn.attrs):
+        if not _holds_graph(eqn):
             return eqn
-        attrs = tuple((k, _nameless(v) if isinstance(v, Graph) else v) for k, v in eqn.attrs)
-        return replace(eqn, attrs=attrs)
+        attrs = tuple((k, digest(v) if isinstance(v, Graph) else v) for k, v in eqn.attrs)
+        return Eqn(eqn.op, eqn.ins, eqn.outs, attrs, eqn.loc)
 
     return replace(
         graph, inputs=tuple(map(plain, graph.inputs)), eqns=tuple(map(inside, graph.eqns))
@@ -190,5 +214,6 @@ def _nameless(graph: Graph) -> Graph:
 def canonical_text(graph: Graph) -> str:
     """Text that is equal for graphs that differ only in ids, names of inputs and locations.
 
-    A key, not a graph's text: a constant of more than 64 bytes stands as its SHA-256."""
-    return show(_nameless(renumber(graph)))
+    A key, not a graph's text: a constant of more than 64 bytes stands as its SHA-256, and so does
+    the text of a region's body."""
+    return show(_nameless(renumber(graph), {}))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError
-from safetensors.numpy import load_file
+from safetensors.numpy import load_file  # pyright: ignore[reportUnknownVariableType] - its path
 
 from poot.errors import FormatError, RequestError
 from poot.llm.layout import Layout
@@ -51,7 +52,7 @@ class Adapter:
 
 class AdapterShelf:
     """Which adapter lies in which place of a session's States. Place 0 is none, and adds nothing.
-    Used between steps; `need` from any thread."""
+    Loaded and unloaded between steps; the rest from any thread."""
 
     def __init__(self, session: Bound, layout: Layout) -> None:
         self._session = session
@@ -60,6 +61,7 @@ class AdapterShelf:
         self._users = [0] * (layout.adapters + 1)
         self._generations = [0] * (layout.adapters + 1)
         self._loads = 0
+        self._lock = threading.Lock()
         self._held: dict[str, F32] = {
             name: np.zeros(i.var.type.shape, np.float32)
             for name, i in session.state_inputs.items()
@@ -84,14 +86,16 @@ class AdapterShelf:
 
     def hold(self, name: str) -> int:
         """The place of a name, for a request that runs until `let_go`."""
-        place = self.need(name)
-        self._users[place] += 1
-        return place
+        with self._lock:
+            place = self.need(name)
+            self._users[place] += 1
+            return place
 
     def let_go(self, place: int) -> None:
         """One request less runs with the adapter of a place."""
-        self._users[place] -= 1
-        assert self._users[place] >= 0
+        with self._lock:
+            self._users[place] -= 1
+            assert self._users[place] >= 0
 
     def load(self, name: str, adapter: Adapter) -> None:
         """Writes an adapter into a free place and lets the name mean it. Raises RequestError where
@@ -99,22 +103,29 @@ class AdapterShelf:
         if not name:
             raise RequestError("an adapter needs a name")
         self._check(name, adapter)
-        used = set(self._names.values())
-        free = [p for p in range(1, len(self._users)) if p not in used and not self._users[p]]
+        free = self.free_places()
         if not free:
             raise RequestError(
                 f"all {self._layout.adapters} places for adapters are in use; unload one, or lay "
                 "the program out with more"
             )
         self._write(free[0], adapter)
-        self._loads += 1
-        self._generations[free[0]] = self._loads
-        self._names[name] = free[0]
+        with self._lock:
+            self._loads += 1
+            self._generations[free[0]] = self._loads
+            self._names[name] = free[0]
+
+    def free_places(self) -> tuple[int, ...]:
+        """The places that no name means and nobody runs with."""
+        used = set(self._names.values())
+        places = range(1, len(self._users))
+        return tuple(p for p in places if p not in used and not self._users[p])
 
     def unload(self, name: str) -> None:
         """Forgets a name. Raises RequestError for one that is not loaded."""
-        self.need(name)
-        self._names.pop(name)
+        with self._lock:
+            self.need(name)
+            self._names.pop(name)
 
     def _check(self, name: str, adapter: Adapter) -> None:
         if adapter.rank > self._layout.rank:

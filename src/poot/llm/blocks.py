@@ -93,7 +93,13 @@ class BlockTable:
         self._pool = pool
         self._capacity = capacity
         self._blocks: list[int] = []
+        self._slots = np.zeros(blocks_for(capacity) * BLOCK_SIZE, np.int32)
         self._open = True
+
+    def _place(self, at: int, block: int) -> None:
+        """Block number `at` of the sequence is this one."""
+        start = at * BLOCK_SIZE
+        self._slots[start : start + BLOCK_SIZE] = slots_of((block,), 0, BLOCK_SIZE)
 
     @property
     def blocks(self) -> tuple[int, ...]:
@@ -121,7 +127,10 @@ class BlockTable:
     def adopt(self, block: int) -> None:
         """Appends a block that somebody else holds too, with a reference of its own."""
         self._need_open()
+        if len(self._blocks) == blocks_for(self._capacity):
+            raise RequestError(f"the sequence's capacity of {self._capacity} is full")
         self._pool.share(block)
+        self._place(len(self._blocks), block)
         self._blocks.append(block)
 
     def missing(self, tokens: int) -> int:
@@ -138,12 +147,15 @@ class BlockTable:
                 f"position {tokens - 1} passes the sequence's capacity of {self._capacity}"
             )
         while len(self._blocks) < blocks_for(tokens):
-            self._blocks.append(self._pool.take())
+            block = self._pool.take()
+            self._place(len(self._blocks), block)
+            self._blocks.append(block)
 
     def is_shared(self, position: int) -> bool:
         """Whether the position's block has another owner, so that it must be copied before a
         write."""
-        return self._pool.refs(self.blocks[position // BLOCK_SIZE]) > 1
+        self._need_open()
+        return self._pool.refs(self._blocks[position // BLOCK_SIZE]) > 1
 
     def own(self, position: int) -> tuple[int, int] | None:
         """Makes the position's block this sequence's own: (shared block, its copy) where it was
@@ -155,6 +167,7 @@ class BlockTable:
             return None
         copy = self._pool.take()
         self._blocks[at] = copy
+        self._place(at, copy)
         self._pool.release(shared)
         return shared, copy
 
@@ -173,7 +186,7 @@ class BlockTable:
             raise RequestError(
                 f"positions {start} to {stop - 1} are outside the {held} that the table holds"
             )
-        return slots_of(self.blocks, start, stop)
+        return self._slots[start:stop].copy()
 
     def writable(self, start: int, stop: int) -> NDArray[np.int32]:
         """As `slots`, for a write. Raises RequestError for a position in a shared block."""

@@ -100,13 +100,15 @@ class Engine:
         self._failed: PootError | None = None
         self._failures_in_row = 0
         self._closing = False
+        self._loops = False  # whether the engine's own thread takes in what comes
         self._thread: threading.Thread | None = None
 
     # Any thread
 
     def submit(self, request: Request, listener: Listener | None = None) -> Handle:
-        """Puts a request in line. Raises RequestError for one that can never run or an adapter that
-        isn't loaded; Overloaded where the line is full; EngineStopped after `stop` or a failure."""
+        """Puts a request in line, with the adapter that its name means now. Raises RequestError for
+        one that can never run or an adapter that isn't loaded; Overloaded where the line is full;
+        EngineStopped after `stop` or a failure."""
         self._check(request)
         handle = Handle(request, self._ask_cancel, listener)
         now = self._clock()
@@ -120,11 +122,12 @@ class Engine:
                     f"{self._in_line} requests are in line already, the most there may be; try "
                     "again later"
                 )
+            place = 0 if request.adapter is None else self.adapters.hold(request.adapter)
             self._in_line += 1
             self._count += 1
             self._tally.submitted += 1
             number = self._count
-            self._inbox.append(lambda: self._begin(handle, number, now))
+            self._inbox.append(lambda: self._begin(handle, number, now, place))
             self._wake.notify_all()
         return handle
 
@@ -137,8 +140,6 @@ class Engine:
             raise RequestError("stop strings need a tokenizer; give the engine one")
         if any(not stop for stop in request.stops):
             raise RequestError("a stop string is empty; needs one character or more")
-        if request.adapter is not None:
-            self.adapters.need(request.adapter)
 
     def _ask_cancel(self, handle: Handle) -> None:
         with self._wake:
@@ -170,9 +171,6 @@ class Engine:
 
     def _between(self, action: Callable[[], T]) -> T:
         """Runs an action in the stepping thread, between two steps."""
-        if self._thread is None or self._thread is threading.current_thread():
-            with self._stepping:
-                return action()
         done: Future[T] = Future()
 
         def run() -> None:
@@ -182,13 +180,18 @@ class Engine:
                 done.set_exception(e)
 
         with self._wake:
-            self._inbox.append(run)
-            self._wake.notify_all()
-        return done.result()
+            is_far = self._loops and self._thread is not threading.current_thread()
+            if is_far:
+                self._inbox.append(run)
+                self._wake.notify_all()
+        if is_far:
+            return done.result()
+        with self._stepping:
+            return action()
 
     def metrics(self) -> Metrics:
-        """What has been done so far. A snapshot: exact between steps."""
-        return _metrics(self._tally, self.scheduler, self._in_line)
+        """What has been done so far, between two steps."""
+        return self._between(lambda: _metrics(self._tally, self.scheduler, self._in_line))
 
     @property
     def failed(self) -> PootError | None:
@@ -201,6 +204,7 @@ class Engine:
         """Steps in a thread of its own until `stop`."""
         if self._thread is not None:
             raise RequestError("the engine runs already")
+        self._loops = True
         self._thread = threading.Thread(target=self._loop, name="poot-engine", daemon=True)
         self._thread.start()
 
@@ -236,14 +240,32 @@ class Engine:
             self._end_handle(handle, CANCELLED)
 
     def _loop(self) -> None:
-        while True:
-            if self.step():
-                continue
-            with self._wake:
-                if self._closing and not self._inbox and not self._in_line:
-                    return
-                if not self._inbox:
-                    self._wake.wait(IDLE_S)
+        try:
+            while self._turn():
+                pass
+        except BaseException as e:
+            self._crashed(e)
+            raise
+
+    def _turn(self) -> bool:
+        """One step, or a wait for something to do. False where there will be nothing more."""
+        if self.step():
+            return True
+        with self._wake:
+            if self._closing and not self._inbox and not self._in_line:
+                self._loops = False
+                return False
+            if not self._inbox:
+                self._wake.wait(IDLE_S)
+        return True
+
+    def _crashed(self, error: BaseException) -> None:
+        """The engine's thread ends by what it doesn't know: every request is told, and commands
+        that wait are answered."""
+        with self._wake:
+            self._loops = False
+        self._give_up(BackendError(f"the engine's thread ended: {type(error).__name__}: {error}"))
+        self._take_in()
 
     def run(self) -> None:
         """Steps until nothing is left to do."""
@@ -277,17 +299,12 @@ class Engine:
         for action in todo:
             action()
 
-    def _begin(self, handle: Handle, number: int, now: float) -> None:
+    def _begin(self, handle: Handle, number: int, now: float, place: int) -> None:
         request = handle.request
-        job = Job(handle, now, self._tokenizer)
+        job = Job(handle, now, self._tokenizer, place)
         self._jobs[handle] = job
         if self._failed is not None:
             self._end(job, ERROR, self._failed)
-            return
-        try:
-            place = 0 if request.adapter is None else self.adapters.hold(request.adapter)
-        except RequestError as e:  # it was unloaded since the submit
-            self._end(job, ERROR, e)
             return
         tokens = list(request.prompt)
         limit = len(tokens) + request.max_tokens
@@ -378,14 +395,13 @@ class Engine:
     def _end(self, job: Job, reason: str, error: PootError | None = None) -> None:
         """Frees what a request holds, then says that it has ended."""
         self._jobs.pop(job.handle)
-        request = job.handle.request
         cached = 0
         if job.sequence is not None:
             cached = job.sequence.cached
             self._by_sequence.pop(job.sequence)
             self.scheduler.remove(job.sequence)
-            if request.adapter is not None:
-                self.adapters.let_go(job.sequence.adapter)
+        if job.place:
+            self.adapters.let_go(job.place)
         self._tally.reasons[reason] = self._tally.reasons.get(reason, 0) + 1
         with self._wake:
             self._in_line -= 1

@@ -12,11 +12,15 @@ from poot.llm.tokenizer import Tokenizer
 
 class Job:
     """The engine's side of a handle. `began` and `first` are times: of the submit, and from it to
-    the first token. `sequence` is None until the request stands in line."""
+    the first token. `place` is its adapter's, held until the end. `sequence` is None until the
+    request stands in line."""
 
-    def __init__(self, handle: Handle, began: float, tokenizer: Tokenizer | None) -> None:
+    def __init__(
+        self, handle: Handle, began: float, tokenizer: Tokenizer | None, place: int = 0
+    ) -> None:
         self.handle = handle
         self.began = began
+        self.place = place
         self.first: float | None = None
         self.sequence: Sequence | None = None
         self.count = 0

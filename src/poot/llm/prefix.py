@@ -63,6 +63,16 @@ class Entry:
     after: set[bytes] = field(default_factory=set[bytes])
 
 
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """How far a sequence's blocks are entered: so many, the last of them `entry` with its chain's
+    digest."""
+
+    digest: bytes
+    entry: Entry | None
+    blocks: int
+
+
 class PrefixCache:
     """Entries over one pool. Used by one thread. `hits` and `asked` count tokens of lookups."""
 
@@ -118,24 +128,36 @@ class PrefixCache:
         self.asked += asked
         self.hits += hits
 
-    def add(self, identity: Identity, tokens: Sequence[int], blocks: Sequence[int]) -> int:
-        """Enters the full blocks of `tokens`, which lie in `blocks`, where they are not there yet;
-        how many came in. A block that is entered is never written again by who holds it."""
-        digest, before, added = identity.digest(), None, 0
-        for words, block in zip(_full_blocks(tokens), blocks, strict=False):
+    def add(
+        self,
+        identity: Identity,
+        tokens: Sequence[int],
+        blocks: Sequence[int],
+        after: Mark | None = None,
+    ) -> Mark:
+        """Enters the full blocks of `tokens`, which lie in `blocks`, where they are not there yet.
+        A block that is entered is never written again by who holds it. Begins `after` the mark that
+        an earlier call for the same sequence gave, if what it names is still there."""
+        if after is None or (after.entry is not None and not self._holds(after.entry)):
+            after = Mark(identity.digest(), None, 0)
+        digest, before, done = after.digest, after.entry, after.blocks
+        for words in _full_blocks(tokens, done):
             digest = next_digest(digest, words)
             entry = self._entries.get(digest)
             if entry is None:
-                self._pool.share(block)
-                entry = Entry(identity, before, words, digest, block, self._tick())
+                self._pool.share(blocks[done])
+                entry = Entry(identity, before, words, digest, blocks[done], self._tick())
                 self._entries[digest] = entry
                 if before is not None:
                     before.after.add(digest)
-                added += 1
             elif entry.tokens != words or entry.before is not before:
                 break  # a collision: what is there stays
-            before = entry
-        return added
+            before, done = entry, done + 1
+            after = Mark(digest, entry, done)
+        return after
+
+    def _holds(self, entry: Entry) -> bool:
+        return self._entries.get(entry.digest) is entry
 
     def evictable(self) -> int:
         """Blocks that eviction can free: those that the cache alone holds, and behind which nobody
@@ -191,8 +213,8 @@ class PrefixCache:
         self._pool.release(entry.block)
 
 
-def _full_blocks(tokens: Sequence[int]) -> Iterator[tuple[int, ...]]:
-    for start in range(0, len(tokens) - BLOCK_SIZE + 1, BLOCK_SIZE):
+def _full_blocks(tokens: Sequence[int], first: int = 0) -> Iterator[tuple[int, ...]]:
+    for start in range(first * BLOCK_SIZE, len(tokens) - BLOCK_SIZE + 1, BLOCK_SIZE):
         yield tuple(tokens[start : start + BLOCK_SIZE])
 
 

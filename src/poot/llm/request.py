@@ -46,6 +46,8 @@ class Request:
                 "log-probabilities of the prompt's own tokens are not given; ask for those of the "
                 "new tokens by logprobs"
             )
+        if any("\ud800" <= c <= "\udfff" for text in (self.salt, *self.stops) for c in text):
+            raise RequestError("a salt or a stop string holds half a surrogate pair: no text")
         if self.deadline is not None and not self.deadline > 0:
             raise RequestError(f"the deadline is {self.deadline} s; needs more than 0")
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from poot.errors import RequestError
 from poot.llm.blocks import BLOCK_SIZE, BlockPool, BlockTable, blocks_for
 from poot.llm.layout import Layout
-from poot.llm.prefix import Identity, PrefixCache
+from poot.llm.prefix import Identity, Mark, PrefixCache
 
 FULL_ENOUGH = 0.75  # a chunk's bucket is used from this part of its tokens on
 
@@ -23,8 +23,9 @@ FULL_ENOUGH = 0.75  # a chunk's bucket is used from this part of its tokens on
 @dataclass(slots=True, eq=False)
 class Sequence:
     """One request's tokens. `number` orders by arrival; `limit` is how many tokens it may come to
-    have; the keys and values of the first `computed` lie in `table`, which is None while it
-    waits. `cached`: tokens that its first prefill found in the prefix cache."""
+    have; the keys and values of the first `computed` lie in `table`, which is None while it waits;
+    `mark` is how far they are in the prefix cache. `cached`: tokens that its first prefill found in
+    the prefix cache."""
 
     number: int
     tokens: list[int]
@@ -33,6 +34,7 @@ class Sequence:
     adapter: int = 0
     computed: int = 0
     table: BlockTable | None = None
+    mark: Mark | None = None
     cached: int = 0
     preempted: int = 0
 
@@ -131,6 +133,7 @@ class Scheduler:
         if sequence.table is not None:
             sequence.table.close()
         sequence.table = None
+        sequence.mark = None
         sequence.computed = 0
 
     def preempt(self, sequence: Sequence) -> None:
@@ -168,8 +171,8 @@ class Scheduler:
         before = sequence.computed // BLOCK_SIZE
         sequence.computed += count
         if self._caching and sequence.computed // BLOCK_SIZE > before:
-            tokens = sequence.tokens[: sequence.computed]
-            self.prefix.add(sequence.identity, tokens, sequence.held().blocks)
+            tokens, blocks = sequence.tokens[: sequence.computed], sequence.held().blocks
+            sequence.mark = self.prefix.add(sequence.identity, tokens, blocks, sequence.mark)
 
     def forget(self, sequence: Sequence) -> None:
         """Takes what a sequence entered, or used, out of the prefix cache."""

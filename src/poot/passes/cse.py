@@ -19,7 +19,9 @@ _BY_VALUE = (int, str, tuple)  # equal values of one of these types are the same
 
 def key_of(eqn: Eqn) -> Key:
     """What equal eqns share."""
-    attrs = tuple([(k, v if type(v) in _BY_VALUE else repr(v)) for k, v in eqn.attrs])
+    attrs = eqn.attrs
+    if attrs and not all([type(v) in _BY_VALUE for _, v in attrs]):
+        attrs = tuple([(k, v if type(v) in _BY_VALUE else repr(v)) for k, v in attrs])
     return eqn.op, tuple([v.id for v in eqn.ins]), attrs
 
 

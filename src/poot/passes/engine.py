@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from poot.errors import PassError
 from poot.ir.build import make_eqn
 from poot.ir.graph import Eqn, Graph, Input, Var
-from poot.ir.walk import next_id, renumber, use_counts
+from poot.ir.walk import next_id, use_counts
 from poot.passes.cse import Key, key_of
 from poot.passes.dce import dce
 
@@ -164,6 +164,7 @@ class Scope:
         for r in rules:
             for op in r.ops:
                 table.setdefault(op, []).append(r)
+        none: list[Rule] = []
         pending, done = list(reversed(self.graph.eqns)), list[Eqn]()
         budget = 1024 + _REWRITES_PER_EQN * len(pending)
         while pending:
@@ -172,7 +173,7 @@ class Scope:
                 self._release(eqn.ins)
                 continue
             eqn = self._resolved(eqn)
-            if not self._fire(eqn, table.get(eqn.op, [])):
+            if not self._fire(eqn, table.get(eqn.op, none)):
                 if self._keep(eqn):
                     done.append(eqn)
                 continue
@@ -186,7 +187,8 @@ class Scope:
         """Takes eqn as it is; or, where an equal one was taken, uses that and says false."""
         earlier = self._first.setdefault(key_of(eqn), eqn)
         if earlier is eqn:
-            self._made.update((o.id, eqn) for o in eqn.outs)
+            for out in eqn.outs:
+                self._made[out.id] = eqn
             return True
         self.fresh = []
         self._replace(eqn, earlier.outs, "")
@@ -196,7 +198,8 @@ class Scope:
         """Tries each rule in turn; true if one gave another value."""
         self._loc = eqn.loc
         for r in rules:
-            self.fresh = []
+            if self.fresh:
+                self.fresh = []
             got = r.fn(eqn, self)
             if got is not None:
                 self._replace(eqn, (got,) if isinstance(got, Var) else got, r.name)
@@ -214,7 +217,8 @@ class Outcome:
 
 
 def rewrite(graph: Graph, rules: tuple[Rule, ...]) -> Outcome:
-    """Applies the rules everywhere, drops what nobody reads, and renumbers values from v0.
+    """Applies the rules everywhere and drops what nobody reads. What stays keeps its number, so
+    that an eqn no rule touched is the same object before and after.
 
     Raises PassError where the rules never settle, or where one changes a value's type."""
     fired: dict[str, int] = {}
@@ -227,7 +231,7 @@ def rewrite(graph: Graph, rules: tuple[Rule, ...]) -> Outcome:
             fired[name] = fired.get(name, 0) + n
         if scope.is_settled:
             break
-    return Outcome(renumber(graph), tuple(sorted(fired.items())), tuple(notes))
+    return Outcome(graph, tuple(sorted(fired.items())), tuple(notes))
 
 
 def _swept(graph: Graph, scope: Scope, rules: tuple[Rule, ...]) -> Graph:

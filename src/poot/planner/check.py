@@ -10,6 +10,7 @@ State as it was.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -24,13 +25,25 @@ class Memory:
 
     def __init__(self) -> None:
         self.held: dict[str, dict[tuple[int, int], str]] = {}
+        self.spans: dict[str, list[tuple[int, int]]] = {}  # the keys of `held`, ascending, apart
         self.same: dict[str, str] = {}
 
     def write(self, p: Place, value: str) -> None:
         start, stop = p.offset, p.offset + p.nbytes
         space = self.held.setdefault(p.space, {})
-        for at in [a for a in space if a[0] < stop and start < a[1]]:
-            del space[at]
+        spans = self.spans.setdefault(p.space, [])
+        first = bisect_left(spans, (start, start))
+        while first and spans[first - 1][1] > start:
+            first -= 1
+        last = first
+        while last < len(spans) and spans[last][0] < stop:
+            last += 1
+        kept = [a for a in spans[first:last] if a[1] <= start]
+        for at in spans[first:last]:
+            if at[1] > start:
+                del space[at]
+        if (start, stop) not in space:
+            spans[first:last] = [*kept, (start, stop)]
         space[start, stop] = value
 
     def read(self, p: Place) -> str | None:

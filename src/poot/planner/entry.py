@@ -15,7 +15,7 @@ from poot.planner.fewer_operands import fewer_operands
 from poot.planner.order import phases_of
 from poot.planner.plan import Undo
 from poot.planner.residents import resident_nbytes
-from poot.planner.steps import IN_PLACE, Chooser, Stage, regions_of, stage_of, updates_of
+from poot.planner.steps import IN_PLACE, Chooser, Stage, Stager, regions_of, updates_of
 from poot.planner.transaction import Transaction, Words, Work
 from poot.planner.words import Ids, copy_region
 
@@ -230,7 +230,8 @@ def plan_entry(
     for work in works:
         for out, at in updates_of(work.region):
             homes.of[work.region.outs[out].id] = homes.home(work.region.ins[at])
-    made = [(w, stage_of(w.region, choose, limits, weights, w.ok, w.outs)) for w in works]
+    stager = Stager(choose, limits, weights)
+    made = [(w, stager.stage(w.region, w.ok, w.outs)) for w in works]
     kept = [(w, s) for w, s in made if not _is_empty(s)]
     stages = [s for _, s in kept]
     results = {homes.home(v) for v in (*outputs, *graph.validations)}

@@ -103,6 +103,8 @@ def why_not(body: Graph, eqn: Eqn, limits: DeviceLimits) -> str:
 
 # (warps, groups a compute unit, stages, keys a tile).
 Numbers = tuple[int, int, int, int]
+# Where two groups don't fit: one, with a longer ring.
+_LARGE = (8, 1, 5, 16)
 
 
 def geometry(units: int, slots: int) -> tuple[int, int]:
@@ -126,8 +128,6 @@ def _numbers(shape: _Shape, limits: DeviceLimits) -> Numbers:
         return 4, 1, 3, 16
     if shape.width == 64:
         return 8, 2, 3, 16
-    if shape.units > limits.compute_units and not (shape.is_live and shape.is_paged):
-        return 4, 2, 3, 16
     if shape.batch == 1:
         tiles = -(-shape.keys // 16)
         spread = max(1, limits.compute_units // shape.units)
@@ -144,12 +144,13 @@ def choose_grouped(
     if reason:
         return reason
     shape = _shape_of(_operands(eqn))
-    warps, residents, stages, tile = numbers or _numbers(shape, limits)
-    groups, spread = geometry(shape.units, limits.compute_units * residents)
     is_matrix = shape.dtype != "f32"
-    nbytes = _workgroup_nbytes(shape, warps, stages, tile, is_matrix)
-    if nbytes > (limits.workgroup_nbytes + _RESERVED) // residents - _RESERVED:
-        return f"{nbytes} bytes of workgroup memory for {residents} groups a compute unit"
+    candidates = [numbers] if numbers else [_numbers(shape, limits), _LARGE]
+    found = next((n for n in candidates if _fits(shape, n, limits)), None)
+    if found is None:
+        return f"{limits.name} has too little workgroup memory"
+    warps, residents, stages, tile = found
+    groups, spread = geometry(shape.units, limits.compute_units * residents)
     params = {
         "warps": warps, "stages": stages, "tile": tile, "groups": groups, "spread": spread,
         "residents": residents, "cuts": shape.cuts, "matrix": int(is_matrix),
@@ -163,11 +164,15 @@ def choose_grouped(
     return Choice(schedule, (Layout(),) * len(body.inputs), (scratch,), why)
 
 
-def _workgroup_nbytes(shape: _Shape, warps: int, stages: int, tile: int, is_matrix: bool) -> int:
+def _fits(shape: _Shape, numbers: Numbers, limits: DeviceLimits) -> bool:
+    """Whether so many groups have their workgroup memory in a compute unit."""
+    warps, residents, stages, tile = numbers
     ring = warps * stages * 2 * tile * shape.width * DTYPES[shape.dtype].nbytes
     rows = warps * shape.repeat
-    weights = 0 if is_matrix else warps * tile * (1 << (shape.repeat - 1).bit_length()) * 4
-    return ring + rows * (shape.width + 4) * 4 + rows * 8 + weights
+    heads = 1 << (shape.repeat - 1).bit_length()
+    weights = warps * tile * heads * 4 if shape.dtype == "f32" else 0
+    nbytes = ring + rows * (shape.width + 4) * 4 + rows * 8 + weights
+    return nbytes <= (limits.workgroup_nbytes + _RESERVED) // residents - _RESERVED
 
 
 def _word_count(shape: _Shape, warps: int, groups: int) -> int:

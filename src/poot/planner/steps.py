@@ -162,28 +162,58 @@ def updates_of(region: Eqn) -> Updates:
     return cast("tuple[tuple[int, int], ...]", pairs)  # its typing rule says so
 
 
-def stage_of(
-    region: Eqn,
-    choose: Chooser,
-    limits: DeviceLimits,
-    weights: Container[int] = (),
-    ok: Var | None = None,
-    outs: Places = (),
-) -> Stage:
-    """One region eqn as a stage, its schedule chosen for the device. `weights` holds the ids of the
-    graph's Weights, which may be packed. With `ok`, a bool[] that becomes its last operand, the
-    outs of those numbers are stored only where it holds."""
-    body, anchor, updates = region.attr("body"), region.attr("anchor"), updates_of(region)
-    assert isinstance(body, Graph)
-    assert isinstance(anchor, str)
-    bound = {n for n, v in enumerate(region.ins) if v.id in weights}
-    canonical = canonical_body(body, bound)
-    choice = choose(canonical, anchor, updates, limits)
-    request = Request(canonical, anchor, updates, choice.layouts, choice.schedule, choice.scratch)
-    ins = region.ins
-    if ok is not None:
-        request, ins = _conditional(request, ok, outs), (*ins, ok)
-    return Stage(request, ins, region.outs, describe(body), region.loc, choice.reason)
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What stages of equal bodies share: the request, what it is for people, and why so."""
+
+    request: Request
+    op: str
+    reason: str
+
+
+class Stager:
+    """Makes the stages of one graph. Regions that share a body share a request, chosen once:
+    `chosen` counts how often a schedule was asked for. `weights` holds the ids of the graph's
+    Weights, which may be packed."""
+
+    def __init__(self, choose: Chooser, limits: DeviceLimits, weights: Container[int] = ()) -> None:
+        self.choose, self.limits, self.weights = choose, limits, weights
+        self.chosen = 0
+        # What was asked, by body; a body is held with it, so that its id() stays its own.
+        self._asked: dict[object, tuple[Graph, Asked]] = {}
+
+    def stage(self, region: Eqn, ok: Var | None = None, outs: Places = ()) -> Stage:
+        """One region eqn as a stage, its schedule chosen for the device. With `ok`, a bool[] that
+        becomes its last operand, the outs of those numbers are stored only where it holds."""
+        body, anchor, updates = region.attr("body"), region.attr("anchor"), updates_of(region)
+        assert isinstance(body, Graph)
+        assert isinstance(anchor, str)
+        bound = tuple([n for n, v in enumerate(region.ins) if v.id in self.weights])
+        key = (id(body), anchor, updates, bound, None if ok is None else (ok.type, outs))
+        if key not in self._asked:
+            self._asked[key] = (body, self._ask(body, anchor, updates, bound, ok, outs))
+        asked = self._asked[key][1]
+        ins = region.ins if ok is None else (*region.ins, ok)
+        return Stage(asked.request, ins, region.outs, asked.op, region.loc, asked.reason)
+
+    def _ask(
+        self,
+        body: Graph,
+        anchor: str,
+        updates: Updates,
+        bound: Places,
+        ok: Var | None,
+        outs: Places,
+    ) -> Asked:
+        self.chosen += 1
+        canonical = canonical_body(body, bound)
+        choice = self.choose(canonical, anchor, updates, self.limits)
+        request = Request(
+            canonical, anchor, updates, choice.layouts, choice.schedule, choice.scratch
+        )
+        if ok is not None:
+            request = _conditional(request, ok, outs)
+        return Asked(request, describe(body), choice.reason)
 
 
 def _conditional(request: Request, ok: Var, outs: Places) -> Request:

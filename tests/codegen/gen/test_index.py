@@ -44,6 +44,17 @@ def test_neighbours_share_their_words():
     assert [rest.literal for _, rest in places] == list(range(8))
 
 
+def test_rows_of_a_block_come_back_where_blocks_do_not_end_at_an_axis():
+    k, ix, i = start(8)
+    blocks = ix.divmod(i, 2)
+    for u in range(4):
+        coords = (blocks[0], blocks[1] * 4 + u)
+        merged = flat(coords, (4, 8))
+        assert merged == i * 4 + u
+        assert ix.split(merged, (4, 8)) == coords
+    assert ops(k) == ["group_id", "shr", "and"]
+
+
 def test_a_power_of_two_is_a_shift_and_a_mask():
     k, ix, i = start(100)
     ix.divmod(i, 16)

@@ -107,3 +107,17 @@ def test_values_that_inputs_decide_share_a_launch_with_their_like():
     )
     assert "cos" in outline(got)[0]
     assert "sin" in outline(got)[0]
+
+
+def test_equal_layers_share_the_one_body():
+    text = """weight v0: f32[4,4] "w0"
+weight v1: f32[4,4] "w1"
+in v2: f32[1,4]
+v3: f32[1,4] = matmul(v2, v0)
+v4: f32[1,4] = exp(v3)
+v5: f32[1,4] = matmul(v4, v1)
+v6: f32[1,4] = exp(v5)
+out v6
+"""
+    first, second = formed(text).eqns
+    assert graph_attr(first) is graph_attr(second)

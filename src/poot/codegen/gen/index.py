@@ -39,7 +39,9 @@ class Index:
         if isinstance(other, int):
             return Index(self.terms, self.const + other)
         if not other.terms:
-            return Index(self.terms, self.const + other.const)
+            return Index(self.terms, self.const + other.const) if other.const else self
+        if not self.terms:
+            return Index(other.terms, self.const + other.const) if self.const else other
         sums = dict(self.terms)
         for atom, c in other.terms:
             sums[atom] = sums.get(atom, 0) + c
@@ -50,17 +52,19 @@ class Index:
 
     def __mul__(self, factor: int) -> Index:
         if factor == 0:
-            return Index()
-        return Index(tuple((a, c * factor) for a, c in self.terms), self.const * factor)
+            return ZERO
+        if factor == 1:
+            return self
+        return Index(tuple([(a, c * factor) for a, c in self.terms]), self.const * factor)
 
     @property
     def low(self) -> int:
-        return self.const + sum(min(0, c * (a.extent - 1)) for a, c in self.terms)
+        return self.const + sum([min(0, c * (a.extent - 1)) for a, c in self.terms])
 
     @property
     def high(self) -> int:
         """The largest value, included."""
-        return self.const + sum(max(0, c * (a.extent - 1)) for a, c in self.terms)
+        return self.const + sum([max(0, c * (a.extent - 1)) for a, c in self.terms])
 
     @property
     def literal(self) -> int | None:
@@ -84,8 +88,14 @@ def _normal(sums: dict[Atom, int], const: int) -> Index:
         for atom, c in base.terms:
             sums[atom] = sums.get(atom, 0) + c * factor
         const += base.const * factor
-    terms = sorted(((a, c) for a, c in sums.items() if c), key=lambda t: t[0].order)
+    terms = [(a, c) for a, c in sums.items() if c]
+    if len(terms) > 1:
+        terms.sort(key=_order_of)
     return Index(tuple(terms), const)
+
+
+def _order_of(term: tuple[Atom, int]) -> int:
+    return term[0].order
 
 
 def _find_pair(sums: dict[Atom, int]) -> tuple[Atom, Atom, Index] | None:
@@ -172,11 +182,11 @@ class Indexer:
         return outside + quotient, remainder
 
     def _split(self, index: Index, divisor: int) -> tuple[Index, Index]:
-        common = math.gcd(divisor, index.const, *(c for _, c in index.terms))
-        if common > 1:
+        common = math.gcd(divisor, *(c for _, c in index.terms))
+        if common > 1:  # what the constant has below it stays in the remainder
             inner = Index(tuple((a, c // common) for a, c in index.terms), index.const // common)
             quotient, remainder = self.divmod(inner, divisor // common)
-            return quotient, remainder * common
+            return quotient, remainder * common + index.const % common
         key = (index, divisor)
         found = self._splits.get(key)
         if found is None or not all(self._is_open(i) for i in found):

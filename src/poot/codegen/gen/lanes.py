@@ -21,10 +21,9 @@ def turned(k: KernelBuilder, rows: list[Val]) -> list[Val]:
             if i & step:
                 continue
             low, high = rows[i], rows[i + step]
-            from_high = k.op("shuffle_xor", high, mask=step)
-            from_low = k.op("shuffle_xor", low, mask=step)
-            swapped[i] = k.select(is_low, low, from_high)
-            swapped[i + step] = k.select(is_low, from_low, high)
+            crossed = k.op("shuffle_xor", k.select(is_low, high, low), mask=step)
+            swapped[i] = k.select(is_low, low, crossed)
+            swapped[i + step] = k.select(is_low, crossed, high)
         rows, step = swapped, step * 2
     return rows
 

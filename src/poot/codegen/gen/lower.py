@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from poot.codegen.gen import pull_math, pull_shape
+from poot.codegen.gen.attention.grouped.direct import lower_grouped_split
 from poot.codegen.gen.attention.grouped.kernel import lower_grouped
 from poot.codegen.gen.attention.key_blocks import lower_key_blocks
 from poot.codegen.gen.attention.split_kv import lower_split_kv
 from poot.codegen.gen.attention.streaming import lower_streaming
+from poot.codegen.gen.attention.tiled.kernel import lower_tiled
 from poot.codegen.gen.elementwise import lower_elementwise
 from poot.codegen.gen.lowered import Lowered
 from poot.codegen.gen.matmul.direct import lower_gemv
@@ -32,12 +34,14 @@ SCHEDULES: dict[str, Callable[[Request, DeviceLimits], Lowered]] = {
     "gemm": lower_gemm,
     "gemv": lower_gemv,
     "grouped": lower_grouped,
+    "grouped_split": lower_grouped_split,
     "key_blocks": lower_key_blocks,
     "panels": lower_panels,
     "reduce": lower_reduce,
     "selected": lower_selected,
     "streaming": lower_streaming,
     "split_kv": lower_split_kv,
+    "tiled": lower_tiled,
     "topk": lower_topk,
 }
 

@@ -20,18 +20,10 @@ from poot.codegen.hip.types import (
     rounded,
 )
 from poot.codegen.kir.nodes import ELEMENT_BYTES, Ins, Lit, Ty
+from poot.codegen.kir.refusals import refused
 from poot.errors import DtypeLowering
 
 Row = Callable[[Body, Ins], None]
-
-
-def refuses(why: str) -> Row:
-    """A row for an op that HIP kernels don't have."""
-
-    def row(b: Body, ins: Ins) -> None:
-        raise DtypeLowering(f"hip has no {ins.op}: {why}")
-
-    return row
 
 
 def _spread(b: Body, ins: Ins) -> list[tuple[str, ...]]:
@@ -247,14 +239,19 @@ def _floats(text: str, *calls: str) -> Row:
     return spelled(*calls, float=text)
 
 
-_ASYNC = "its copies into workgroup memory are loads and stores"
-_PHASES = "it has no barriers with phases"
-_NAMED = "its barriers are of a whole group or a wave"
-_MAPS = "it has no tensor maps"
-_ORDER = "launches of a stream follow one another"
-_WARPGROUPS = "no AMD matrix unit reads workgroup memory by itself"
+# Why there are none of these: a kind of kir.refusals, or several alike.
+_LACKS = {
+    "copies": "its copies into workgroup memory are loads and stores",
+    "phases": "it has no barriers with phases",
+    "named": "its barriers are of a whole group or a wave",
+    "maps": "it has no tensor maps",
+    "moves": "its fragments keep the lane map of their role",
+    "warpgroups": "no AMD matrix unit reads workgroup memory by itself",
+    "order": "launches of a stream follow one another",
+}
 
 HIP: dict[str, Row] = {
+    **refused("hip", _LACKS),
     "set": _set,
     "agree": _set,
     "undef": _undef,
@@ -317,30 +314,15 @@ HIP: dict[str, Row] = {
     "vote_any": subgroup.vote("any"),
     "vote_all": subgroup.vote("all"),
     "ballot": subgroup.ballot,
-    "cp_async": refuses(_ASYNC),
-    "async_commit": refuses(_ASYNC),
-    "wait": refuses(_ASYNC),
-    "mbar_init": refuses(_PHASES),
-    "mbar_arrive": refuses(_PHASES),
-    "mbar_wait": refuses(_PHASES),
-    "barrier_sync": refuses(_NAMED),
-    "barrier_arrive": refuses(_NAMED),
-    "tma_load": refuses(_MAPS),
-    "tma_store": refuses(_MAPS),
     "frag_fill": matrix.fill,
     "frag_pack": matrix.pack,
     "frag_coord": matrix.coord,
     "frag_load": matrix.load,
     "frag_store": matrix.store,
     "frag_cast": matrix.cast(cast),
-    "frag_move": refuses("its fragments keep the lane map of their role"),
     "frag_slice": matrix.columns,
     "frag_reduce": matrix.reduce,
     "frag_apply": matrix.apply,
     "mma": matrix.product,
-    "wgmma": refuses(_WARPGROUPS),
-    "wgmma_commit": refuses(_WARPGROUPS),
     "elect": subgroup.elect,
-    "grid_wait": refuses(_ORDER),
-    "grid_trigger": refuses(_ORDER),
 }  # fmt: skip

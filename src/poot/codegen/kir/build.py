@@ -135,13 +135,30 @@ class Val:
 
 COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge", "isnan", "vote_any", "vote_all")
 SHAREABLE_IDS = ("lane", "group_id", "num_groups", "subgroup_id", "subgroup_lane", "imm")
+SHAREABLE = frozenset(
+    name
+    for name, row in KIR_OPS.items()
+    if (row.effect == "pure" and name not in ("undef", "set")) or name in SHAREABLE_IDS
+)
+_LEFT_OUT = {name: tuple((attr, None) for attr in row.attrs) for name, row in KIR_OPS.items()}
+_FLOATS = ("f32", "f16", "bf16")
 
 
 def _attrs(name: str, given: dict[str, object]) -> tuple[tuple[str, object], ...]:
     """Each attribute of the op's row, None where it is left out."""
+    if not given:
+        return _LEFT_OUT[name]
     row = KIR_OPS[name]
-    assert set(given) <= set(row.attrs), (name, given)
-    return tuple((attr, given.get(attr)) for attr in row.attrs)
+    assert given.keys() <= set(row.attrs), (name, given)
+    return tuple([(attr, given.get(attr)) for attr in row.attrs])
+
+
+def _known_as(o: Operand) -> object:
+    """What equal operands share. Numbers are told apart by their text: 0.0, -0.0 and 0 differ."""
+    if isinstance(o, Reg):
+        return o.name
+    type = o.type
+    return type.dtype, type.lanes, o.value if type.dtype in ("i32", "u32") else repr(o.value)
 
 
 class KernelBuilder:
@@ -196,9 +213,8 @@ class KernelBuilder:
     # Values
 
     def lit(self, value: Number, type: Ty = F32) -> Val:
-        typed = {"bool": bool}.get(
-            type.dtype, float if type.dtype in ("f32", "f16", "bf16") else int
-        )(value)
+        dtype = type.dtype
+        typed = bool(value) if dtype == "bool" else float(value) if dtype in _FLOATS else int(value)
         return Val(self, Lit(typed, type))
 
     def _operand(self, value: Val | Number, like: Type) -> Operand:
@@ -217,33 +233,31 @@ class KernelBuilder:
         self, name: str, /, *args: Val | Number, type: Type | None = None, **attrs: object
     ) -> Val:
         """One instruction with one result. `type` is needed where the operands don't give it."""
-        row = KIR_OPS[name]
         like: Type = F32
         first = args[1:] if name == "select" else args
         for a in first:
             if isinstance(a, Val):
-                like = a.type
+                like = a.operand.type
                 break
-        operands = list(self._operand(a, like) for a in args)
+        found = [a.operand if isinstance(a, Val) else self._operand(a, like) for a in args]
         if name == "select":
-            operands[0] = self._operand(args[0], BOOL)
+            found[0] = self._operand(args[0], BOOL)
+        operands = tuple(found)
         if type is None:
-            lanes = like.lanes if isinstance(like, Ty) else 1
-            type = (
-                Ty("bool", lanes)
-                if name in COMPARISONS
-                else (operands[1].type if name == "select" else operands[0].type)
-            )
-        frozen = _attrs(name, attrs)
-        folded = fold(name, tuple(operands), type) if isinstance(type, Ty) else None
+            if name in COMPARISONS:
+                lanes = like.lanes if isinstance(like, Ty) else 1
+                type = BOOL if lanes == 1 else Ty("bool", lanes)
+            else:
+                type = operands[1].type if name == "select" else operands[0].type
+        folded = fold(name, operands, type) if isinstance(type, Ty) else None
         if folded is not None:
             return Val(self, folded)
-        shareable = (row.effect == "pure" and name not in ("undef", "set")) or name in SHAREABLE_IDS
-        shareable = shareable and not any(isinstance(o, Reg) and o.mutable for o in operands)
-        if shareable:
-            return self._shared_ins(name, type, tuple(operands), frozen)
+        frozen = _attrs(name, attrs)
+        mutable = [o for o in operands if isinstance(o, Reg) and o.mutable]
+        if name in SHAREABLE and not mutable:
+            return self._shared_ins(name, type, operands, frozen)
         dst = self._new(type)
-        self._emit(Ins(name, (dst,), tuple(operands), frozen))
+        self._blocks[-1].append(Ins(name, (dst,), operands, frozen))
         return Val(self, dst)
 
     def _shared_ins(
@@ -256,12 +270,17 @@ class KernelBuilder:
         """The register that holds this instruction's result: a known one, or a new one made as far
         out as may be.
         """
-        key = (name, type, tuple((str(o), o.type) for o in operands), attrs)
+        asked = [_known_as(o) for o in operands]
+        if isinstance(type, Ty):
+            key = (name, attrs, type.dtype, type.lanes, *asked)
+        else:
+            key = (name, attrs, type, *asked)
         for known in reversed(self._known):
-            if key in known:
-                return Val(self, known[key])
+            found = known.get(key)
+            if found is not None:
+                return Val(self, found)
         dst = self._new(type)
-        needed = max((self._depth(o) for o in operands), default=0)
+        needed = max([self._depth(o) for o in operands], default=0)
         depth = len(self._blocks) - 1
         while depth > needed and self._loops[depth]:
             depth -= 1
@@ -288,6 +307,13 @@ class KernelBuilder:
             return True
         home = self._homes.get(value.operand.name)
         return any(block is home for block in self._blocks)
+
+    def into(self, name: str, dst: Val, /, *args: Val, **attrs: object) -> None:
+        """One instruction whose result goes to a mutable register."""
+        assert isinstance(dst.operand, Reg), dst.operand
+        assert dst.operand.mutable, dst.operand
+        operands = tuple(a.operand for a in args)
+        self._emit(Ins(name, (dst.operand,), operands, _attrs(name, attrs)))
 
     def do(self, name: str, /, *args: Val | Number, like: Type = I32, **attrs: object) -> None:
         """One instruction without a result."""

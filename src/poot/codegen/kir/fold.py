@@ -75,7 +75,7 @@ def _fold_int(name: str, a: Operand, b: Operand, type: Ty) -> Operand | None:
 
 def fold(name: str, args: tuple[Operand, ...], type: Ty) -> Operand | None:
     """The operand that the instruction equals, or None where it has to run."""
-    if type.lanes != 1:
+    if type.lanes != 1 or (name != "select" and not any([isinstance(a, Lit) for a in args])):
         return None
     if name == "select" and isinstance(args[0], Lit):
         return args[1] if args[0].value else args[2]

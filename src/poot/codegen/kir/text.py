@@ -72,8 +72,9 @@ def _value(value: object) -> str:
     return repr(value)
 
 
-def _attrs(attrs: tuple[tuple[str, object], ...], skip: set[str]) -> str:
-    return "".join(f" {k}={_value(v)}" for k, v in attrs if k not in skip and v is not None)
+def _attrs(attrs: tuple[tuple[str, object], ...], skip: list[str]) -> str:
+    shown = [f" {k}={_value(v)}" for k, v in attrs if v is not None and k not in skip]
+    return "".join(shown)
 
 
 class _Declared:
@@ -90,17 +91,13 @@ class _Declared:
 
 
 def _ins(ins: Ins, declared: _Declared) -> str:
-    subscripts = SUBSCRIPTS.get(ins.op, ())
-    used: set[str] = set()
-    args: list[str] = []
-    for at, operand in enumerate(ins.args):
-        attr = subscripts[at] if at < len(subscripts) else ""
+    args = [show_operand(operand) for operand in ins.args]
+    used: list[str] = []
+    for at, attr in enumerate(SUBSCRIPTS.get(ins.op, ())[: len(args)]):
         mem = ins.attr(attr) if attr else None
         if isinstance(mem, str):
-            used.add(attr)
-        args.append(
-            f"{mem}[{show_operand(operand)}]" if isinstance(mem, str) else show_operand(operand)
-        )
+            used.append(attr)
+            args[at] = f"{mem}[{args[at]}]"
     dsts: list[str] = []
     for dst in ins.dsts:
         if not dst.mutable:
@@ -111,11 +108,19 @@ def _ins(ins: Ins, declared: _Declared) -> str:
             dsts.append(dst.name)
     left = f"{', '.join(dsts)} = " if dsts else ""
     right = f" {', '.join(args)}" if args else ""
-    return f"{left}{ins.op}{right}{_attrs(ins.attrs, used)}"
+    attrs = _attrs(ins.attrs, used) if ins.attrs else ""
+    return f"{left}{ins.op}{right}{attrs}"
 
 
 def _block(body: tuple[Stmt, ...], declared: _Declared, depth: int) -> list[str]:
-    return [line for stmt in body for line in _lines(stmt, declared, depth)]
+    pad = "  " * depth
+    lines: list[str] = []
+    for stmt in body:
+        if isinstance(stmt, Ins):
+            lines.append(pad + _ins(stmt, declared))
+        else:
+            lines += _lines(stmt, declared, depth)
+    return lines
 
 
 def _lines(stmt: Stmt, declared: _Declared, depth: int) -> list[str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from poot.codegen.kir.nodes import Frag, Ins
+from poot.codegen.kir.refusals import refused
 from poot.codegen.llvm import subgroup
 from poot.codegen.llvm.body import HELD_IN, UNSIGNED, Body, overload, register_type
 from poot.codegen.llvm.math import exp2, fma, log2
@@ -20,15 +21,6 @@ from poot.errors import DtypeLowering
 Row = Callable[[Body, Ins, Scene], None]
 # (body, dtype of the first operand, one value an operand, wide) -> value
 Scalar = Callable[[Body, str, list[str], bool], str]
-
-
-def refuses(why: str) -> Row:
-    """A row for an op that CPU kernels don't have."""
-
-    def row(b: Body, ins: Ins, scene: Scene) -> None:
-        raise DtypeLowering(f"llvm has no {ins.op}: {why}")
-
-    return row
 
 
 def elementwise(scalar: Scalar) -> Row:
@@ -368,14 +360,22 @@ def _float(op: str, name: str) -> Row:
     return elementwise(by_kind(op, float=name))
 
 
-_ASYNC = "nothing is copied behind a lane's back"
-_PHASES = "barriers with phases come with asynchronous copies"
-_NAMED = "named barriers come with roles"
-_MAPS = "tensor maps are CUDA's"
 _MATRIX = "matrix units are asked for by GPU schedules alone"
-_ORDER = "launches are ordered by the backend"
+# Why there are none of these: a kind of kir.refusals, or several alike.
+_LACKS = {
+    "copies": "nothing is copied behind a lane's back",
+    "phases": "barriers with phases come with asynchronous copies",
+    "named": "named barriers come with roles",
+    "maps": "tensor maps are CUDA's",
+    "fragments": _MATRIX,
+    "moves": _MATRIX,
+    "warpgroups": _MATRIX,
+    "election": "only asynchronous schedules ask for one lane",
+    "order": "launches are ordered by the backend",
+}
 
 LLVM: dict[str, Row] = {
+    **refused("llvm", _LACKS),
     "set": _set,
     "undef": _undef,
     "add": elementwise(_ADD),
@@ -438,30 +438,4 @@ LLVM: dict[str, Row] = {
     "vote_all": _of_subgroup(subgroup.vote(False)),
     "ballot": _of_subgroup(subgroup.ballot),
     "agree": _of_subgroup(subgroup.agree),
-    "cp_async": refuses(_ASYNC),
-    "async_commit": refuses(_ASYNC),
-    "wait": refuses(_ASYNC),
-    "mbar_init": refuses(_PHASES),
-    "mbar_arrive": refuses(_PHASES),
-    "mbar_wait": refuses(_PHASES),
-    "barrier_sync": refuses(_NAMED),
-    "barrier_arrive": refuses(_NAMED),
-    "tma_load": refuses(_MAPS),
-    "tma_store": refuses(_MAPS),
-    "frag_fill": refuses(_MATRIX),
-    "frag_pack": refuses(_MATRIX),
-    "frag_coord": refuses(_MATRIX),
-    "frag_load": refuses(_MATRIX),
-    "frag_store": refuses(_MATRIX),
-    "frag_cast": refuses(_MATRIX),
-    "frag_move": refuses(_MATRIX),
-    "frag_reduce": refuses(_MATRIX),
-    "frag_slice": refuses(_MATRIX),
-    "frag_apply": refuses(_MATRIX),
-    "mma": refuses(_MATRIX),
-    "wgmma": refuses(_MATRIX),
-    "wgmma_commit": refuses(_MATRIX),
-    "elect": refuses("only asynchronous schedules ask for one lane"),
-    "grid_wait": refuses(_ORDER),
-    "grid_trigger": refuses(_ORDER),
 }  # fmt: skip

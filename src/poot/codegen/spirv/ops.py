@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from poot.codegen.kir.nodes import Ins
+from poot.codegen.kir.refusals import refused
 from poot.codegen.spirv.body import HELD_IN, Body, register_type
 from poot.codegen.spirv.memory import Memory
 from poot.codegen.spirv.subgroup import (
@@ -34,15 +35,6 @@ class Scene:
 
 Row = Callable[[Body, Ins, Scene], None]
 Scalar = Callable[[Body, str, list[int]], int]
-
-
-def refuses(why: str) -> Row:
-    """A row for an op that SPIR-V kernels don't have."""
-
-    def row(b: Body, ins: Ins, scene: Scene) -> None:
-        raise DtypeLowering(f"spirv has no {ins.op}: {why}")
-
-    return row
 
 
 def elementwise(scalar: Scalar) -> Row:
@@ -302,14 +294,22 @@ def _isnan_row(b: Body, dtype: str, ids: list[int]) -> int:
     return _is_nan(b, ids[0])
 
 
-_ASYNC = "its copies into workgroup memory are loads and stores"
 _MATRIX = "matrix fragments are not spelled here; ask for a schedule without them"
-_PHASES = "it has no barriers with phases"
-_NAMED = "its barriers are of a whole group or subgroup"
-_MAPS = "it has no tensor maps"
-_ORDER = "launches are ordered by barriers between them"
+# Why there are none of these: a kind of kir.refusals, or several alike.
+_LACKS = {
+    "copies": "its copies into workgroup memory are loads and stores",
+    "phases": "it has no barriers with phases",
+    "named": "its barriers are of a whole group or subgroup",
+    "maps": "it has no tensor maps",
+    "fragments": _MATRIX,
+    "moves": _MATRIX,
+    "warpgroups": _MATRIX,
+    "election": "only asynchronous schedules ask for one lane",
+    "order": "launches are ordered by barriers between them",
+}
 
 SPIRV: dict[str, Row] = {
+    **refused("spirv", _LACKS),
     "set": _set,
     "agree": _set,
     "undef": _undef,
@@ -371,30 +371,4 @@ SPIRV: dict[str, Row] = {
     "vote_any": vote("Any"),
     "vote_all": vote("All"),
     "ballot": ballot,
-    "cp_async": refuses(_ASYNC),
-    "async_commit": refuses(_ASYNC),
-    "wait": refuses(_ASYNC),
-    "mbar_init": refuses(_PHASES),
-    "mbar_arrive": refuses(_PHASES),
-    "mbar_wait": refuses(_PHASES),
-    "barrier_sync": refuses(_NAMED),
-    "barrier_arrive": refuses(_NAMED),
-    "tma_load": refuses(_MAPS),
-    "tma_store": refuses(_MAPS),
-    "frag_fill": refuses(_MATRIX),
-    "frag_pack": refuses(_MATRIX),
-    "frag_coord": refuses(_MATRIX),
-    "frag_load": refuses(_MATRIX),
-    "frag_store": refuses(_MATRIX),
-    "frag_slice": refuses(_MATRIX),
-    "frag_cast": refuses(_MATRIX),
-    "frag_move": refuses(_MATRIX),
-    "frag_reduce": refuses(_MATRIX),
-    "frag_apply": refuses(_MATRIX),
-    "mma": refuses(_MATRIX),
-    "wgmma": refuses(_MATRIX),
-    "wgmma_commit": refuses(_MATRIX),
-    "elect": refuses("only asynchronous schedules ask for one lane"),
-    "grid_wait": refuses(_ORDER),
-    "grid_trigger": refuses(_ORDER),
 }  # fmt: skip

@@ -74,6 +74,13 @@ GLSL = {"RoundEven": 2, "FAbs": 4, "SAbs": 5, "Floor": 8, "Exp2": 29, "Log2": 30
         "Fma": 50, "PackHalf2x16": 58, "UnpackHalf2x16": 62}  # fmt: skip
 
 
+# name -> (opcode, how many operands at least, whether exactly so many)
+_COUNTS = {
+    name: (code, len(letters.rstrip("*")) - letters.count("*"), not letters.endswith("*"))
+    for name, (code, letters) in OPCODES.items()
+}
+
+
 def string_words(text: str) -> list[int]:
     """UTF-8 with a closing zero, padded to whole little-endian words."""
     raw = text.encode() + b"\0"
@@ -83,13 +90,15 @@ def string_words(text: str) -> list[int]:
 
 def encode(name: str, *operands: int | str) -> list[int]:
     """One instruction's words. The operand count is checked against the opcode's letters."""
-    code, letters = OPCODES[name]
-    fixed = len(letters) - 2 if letters.endswith("*") else len(letters)
-    exact = not letters.endswith("*")
-    assert len(operands) == fixed if exact else len(operands) >= fixed, (name, operands)
+    code, least, is_exact = _COUNTS[name]
+    count = len(operands)
+    assert count == least if is_exact else count >= least, (name, operands)
     words = [0]
     for operand in operands:
-        words += string_words(operand) if isinstance(operand, str) else [operand & 0xFFFFFFFF]
+        if isinstance(operand, str):
+            words += string_words(operand)
+        else:
+            words.append(operand & 0xFFFFFFFF)
     words[0] = len(words) << 16 | code
     return words
 

@@ -62,6 +62,8 @@ _MEANING = {
 
 def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
     """The shape that all broadcast to, aligned at the right; an extent of 1 stretches."""
+    if shapes and shapes.count(shapes[0]) == len(shapes):
+        return shapes[0]
     rank = max((len(s) for s in shapes), default=0)
     out: list[int] = []
     for axis in range(rank):

@@ -13,8 +13,9 @@ Spell = Callable[[int], bytes]
 
 
 def error_body(message: str, kind: str, *, code: str | None = None) -> Json:
-    """The body of an answer that is an error."""
-    return {"error": {"message": message, "type": kind, "param": None, "code": code}}
+    """The body of an answer that is an error. Half a surrogate pair in a message comes as "?"."""
+    text = message.encode("utf-8", errors="replace").decode()
+    return {"error": {"message": text, "type": kind, "param": None, "code": code}}
 
 
 def usage(finishes: Sequence[Finish], prompts: Sequence[int]) -> Json:

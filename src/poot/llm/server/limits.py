@@ -4,6 +4,7 @@ served at once."""
 from __future__ import annotations
 
 import hmac
+from contextlib import suppress
 from dataclasses import dataclass
 
 from starlette.responses import JSONResponse
@@ -76,7 +77,8 @@ class Guard:
         return JSONResponse(error_body(words, "invalid_request_error", code="too_large"), 413)
 
     async def _bounded(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Counts the body as it comes, since a chunked one has no length before."""
+        """Counts the body as it comes, since a chunked one has no length before. What the
+        application says to a body that was cut off is not sent."""
         seen = 0
         has_begun = False
 
@@ -90,14 +92,13 @@ class Guard:
 
         async def sending(message: Message) -> None:
             nonlocal has_begun
-            has_begun = True
-            await send(message)
+            if has_begun or seen <= self._limits.most_bytes:
+                has_begun = True
+                await send(message)
 
-        try:
+        with suppress(_TooLarge):
             await self._app(scope, counted, sending)
-        except _TooLarge:
-            if has_begun:
-                raise
+        if not has_begun and seen > self._limits.most_bytes:
             await self._too_large()(scope, receive, send)
 
 

@@ -64,13 +64,18 @@ def _repeated(type: TensorType, data: bytes) -> float | int | bool | None:
 @rule(*_PLAIN)
 def fold(eqn: Eqn, scope: Scope) -> Var | None:
     """An op of constants is a constant, as the oracle computes it."""
-    makers = [scope.producer(v) for v in eqn.ins]
-    if not makers or any(m is None or m.op != "const" for m in makers):
+    makers: list[Eqn] = []
+    for v in eqn.ins:
+        maker = scope.producer(v)
+        if maker is None or maker.op != "const":
+            return None
+        makers.append(maker)
+    if not makers:
         return None
     ins = tuple(TensorType(v.type.dtype, ()) for v in eqn.ins)
     out = eqn.out.type
     at = At(ins, (TensorType(out.dtype, ()),), False, lambda _body, _ins: ())
-    values = [m.attr("value") for m in makers if m is not None]
+    values = [m.attr("value") for m in makers]
     with np.errstate(all="ignore"):
         arrays = [
             np.asarray(v).astype(DTYPES[t.dtype].numpy) for v, t in zip(values, ins, strict=True)
@@ -99,11 +104,11 @@ def stretch_at_the_op(eqn: Eqn, scope: Scope) -> Var | None:
     ins = list(eqn.ins)
     for n, v in enumerate(eqn.ins):
         ins[n] = _before_stretch(scope, v)
-        if ins[n] == v:
+        if ins[n] is v:
             continue
         if broadcast_shapes(*(x.type.shape for x in ins)) != eqn.out.type.shape:
             ins[n] = v
-    changed = [n for n, v in enumerate(eqn.ins) if ins[n] != v]
+    changed = [n for n, v in enumerate(eqn.ins) if ins[n] is not v]
     if not changed:
         return None
     for n in changed:

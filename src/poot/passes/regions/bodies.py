@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from poot.ir.graph import Eqn, Graph, Input, Slot, Var
 from poot.ir.transaction import is_conditional
 from poot.ir.walk import results
+from poot.passes.cse import key_of
 from poot.passes.regions.groups import SOURCE, Grouping
 from poot.passes.regions.places import MANY, Places
 from poot.passes.regions.table import UPDATES
@@ -49,6 +50,7 @@ class Assembler:
         self.words = int(is_conditional(graph))  # a launch that writes State reads the step's word
         self.read_outside: set[int] = set()
         self.exploded = 0
+        self.bodies: dict[object, Graph] = {}
         self.to_cut: set[int] = set()
 
     def run(self) -> tuple[Eqn, ...]:
@@ -198,7 +200,29 @@ class Assembler:
         if len(eqns) == 1 and eqns[0].op == "region":
             return eqns[0]
         bound = {v.id for e in eqns for v in e.outs}
-        reads = dict.fromkeys(v for e in eqns for v in e.ins if v.id not in bound)
+        reads = list({v.id: v for e in eqns for v in e.ins if v.id not in bound}.values())
+        attrs = (
+            ("anchor", _anchor(eqns)),
+            ("body", self._body(eqns, reads, outs)),
+            ("updates", self._updates(roots, outs, reads)),
+        )
+        return Eqn("region", tuple(reads), tuple(outs), attrs, _loc(eqns))
+
+    def _body(self, eqns: list[Eqn], reads: list[Var], outs: list[Var]) -> Graph:
+        """The eqns over inputs of their own. Equal bodies of equal lines are one Graph, so that
+        what later steps find out of it they find out once for all layers."""
+        numbers = {v.id: n for n, v in enumerate(reads)}
+        made = [v.id for e in eqns for v in e.outs]
+        numbers.update(zip(made, range(len(reads), len(reads) + len(made)), strict=True))
+        inputs = [(v.type.dtype, v.type.shape, self.slots.get(v.id)) for v in reads]
+        lines = [(e.op, tuple([numbers[v.id] for v in e.ins]), key_of(e)[2], e.loc) for e in eqns]
+        key = (tuple(inputs), tuple(lines), tuple([numbers[v.id] for v in outs]))
+        known = self.bodies.get(key)
+        if known is None:
+            known = self.bodies[key] = self._new_body(eqns, reads, outs)
+        return known
+
+    def _new_body(self, eqns: list[Eqn], reads: list[Var], outs: list[Var]) -> Graph:
         ids = {v.id: Var(n, v.type) for n, v in enumerate(reads)}
         inputs = tuple(
             Input(ids[v.id], f"i{n}", self.slots.get(v.id, Slot())) for n, v in enumerate(reads)
@@ -209,13 +233,7 @@ class Assembler:
             ins = tuple([ids[v.id] for v in e.ins])
             ids.update([(v.id, f) for v, f in zip(e.outs, fresh, strict=True)])
             inner.append(Eqn(e.op, ins, fresh, e.attrs, e.loc))
-        body = Graph(inputs, tuple(inner), tuple(ids[v.id] for v in outs))
-        attrs = (
-            ("anchor", _anchor(eqns)),
-            ("body", body),
-            ("updates", self._updates(roots, outs, list(reads))),
-        )
-        return Eqn("region", tuple(reads), tuple(outs), attrs, _loc(eqns))
+        return Graph(inputs, tuple(inner), tuple(ids[v.id] for v in outs))
 
     def _updates(
         self, roots: list[int], outs: list[Var], reads: list[Var]

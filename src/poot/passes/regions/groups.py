@@ -127,7 +127,9 @@ class Grouper:
         return len(self.out.groups) - 1
 
     def _reads(self, ins: tuple[Var, ...]) -> frozenset[int]:
-        return frozenset[int]().union(*(self.leaves[v.id] for v in ins))
+        if len(ins) == 1:
+            return self.leaves[ins[0].id]
+        return frozenset[int]().union(*[self.leaves[v.id] for v in ins])
 
     def _anchor(self, eqn: Eqn, anchor: str, elems: int) -> int:
         number = self._open(Group(anchor, elems), eqn)

@@ -19,17 +19,18 @@ from poot.codegen.gen.attention.fold import Folded
 from poot.codegen.gen.attention.keys import Keys, key_range
 from poot.codegen.gen.attention.parts import Parts, attention_eqn, parts_of
 from poot.codegen.gen.attention.score import score
-from poot.codegen.gen.attention.softmax import NEG_INF, step, weight_of
+from poot.codegen.gen.attention.softmax import NEG_INF, step
 from poot.codegen.gen.attention.split_kv import combine, state_type
 from poot.codegen.gen.grid import each_group
 from poot.codegen.gen.index import Index
 from poot.codegen.gen.job import Job, open_job
 from poot.codegen.gen.lanes import across, once, part, turned
 from poot.codegen.gen.lowered import KernelCall, Lowered
+from poot.codegen.gen.math import LOG2_E, is_neg_inf
 from poot.codegen.gen.memory import Memory
 from poot.codegen.gen.selection.visits import Slots, list_head, slots_of
 from poot.codegen.gen.sinks import Sink, open_sinks
-from poot.codegen.kir.build import I32, Val
+from poot.codegen.kir.build import I32, KernelBuilder, Val
 from poot.limits import DeviceLimits
 from poot.planner.request import Request
 
@@ -352,7 +353,7 @@ def _softmax(g: Group, start: Val, end: Val) -> None:
     with k.for_(0, g.rows, name="r") as r:
         peak, total = k.load("peaks", r), None
         for v in range(g.block // lanes):
-            weight = weight_of(k, k.load("scores", _score_place(g, r, v)), peak)
+            weight = _weight(k, k.load("scores", _score_place(g, r, v)), peak)
             k.store("scores", _score_place(g, r, v), weight)
             total = weight if total is None else total + weight
         assert total is not None
@@ -362,6 +363,12 @@ def _softmax(g: Group, start: Val, end: Val) -> None:
         total = across(k, _lane_rows(g, r), operator.add)
         at = r + k.lane()
         k.store("sums", at, k.fma(k.load("sums", at), k.load("shrinks", at), total))
+
+
+def _weight(k: KernelBuilder, value: Val, peak: Val) -> Val:
+    """exp(value - peak), exactly 0 where the value is -inf. No value is above the peak, so
+    the rounding of the product costs at most 2^-25 of the largest weight."""
+    return k.select(is_neg_inf(k, value), k.lit(0.0), k.op("exp2", (value - peak) * LOG2_E))
 
 
 def _score_place(g: Group, row: Val, vector: int) -> Val:

@@ -31,7 +31,7 @@ def lower_grouped(request: Request, limits: DeviceLimits) -> Lowered:
     sinks = open_sinks(job)
     team = Team.of(job, form)
     _Kernel(team, Results(team, tuple(sinks))).write()
-    asked = Attributes(overlap=form.spread > 0, is_resident=form.is_split)
+    asked = Attributes(overlap=form.lets_next_begin, is_resident=form.is_split)
     call = KernelCall(job.k.kernel(), (form.groups, 1, 1), tuple(job.args), attributes=asked)
     return Lowered((call,))
 
@@ -49,7 +49,7 @@ class _Kernel:
 
     def write(self) -> None:
         k = self.k
-        if self.form.spread:
+        if self.form.lets_next_begin:
             # Few units leave room for the next launch: it may start, and waits here in turn.
             k.do("grid_trigger")
         k.do("grid_wait")
@@ -98,8 +98,7 @@ class _Kernel:
             last = self.team.number(form.stages - 1)
             self.ring.issue(k.select(stage.eq(0), last, stage - 1))
             keys, left = self.ring.stage(stage), length - t * form.tile
-            self.ring.clean(keys + form.tile_elems, left)
-            tile.run(segment, t * form.tile, keys, left)
+            tile.run(segment, t * form.tile, keys, left, self.ring.clean)
             k.set(stage, k.select(stage.eq(form.stages - 1), self.team.number(0), stage + 1))
         following = segment.copied(self.team)
         more = self.team.truth(False)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from poot.codegen.gen.attention.grouped.mma import Clean
 from poot.codegen.gen.attention.grouped.ring import RING
 from poot.codegen.gen.attention.grouped.scores import LEAST, Scores
 from poot.codegen.gen.attention.grouped.shape import WARP
@@ -41,7 +42,7 @@ class LaneTile:
 
     def __init__(self, team: Team) -> None:
         self.team, self.form, self.k = team, team.form, team.k
-        self.scores = Scores.of(team)
+        self.scores = Scores.of(team.job, team.form.parts, team.form.repeat)
         form, k = team.form, team.k
         self.across = form.chunks
         self.sets = WARP // self.across
@@ -107,18 +108,26 @@ class LaneTile:
             k.set(most, LEAST)
             k.set(total, 0.0)
 
-    def run(self, segment: Segment, first: Val, keys: Val, left: Val) -> None:
+    def run(self, segment: Segment, first: Val, keys: Val, left: Val, clean: Clean) -> None:
         """Takes in the tile at `keys` in the ring: the segment's keys from `first` on, of which
-        `left` are of the unit."""
+        `left` are of the unit. `clean` clears the value rows past the end."""
         k, form = self.k, self.form
         scores = self._products(keys)
         if not self.scores.is_plain:
             key = first + self.set * self.turns + self.turn
             scores = [
-                self.scores.value(x, segment, self.first_head + n, key)
+                self.scores.value(x, segment.row, segment.head, self.first_head + n, key)
                 for n, x in enumerate(scores)
             ]
-        self._softmax(scores, left)
+        if not form.is_even:
+            held = [k.var(s, F32) for s in scores]
+            with k.if_(left < form.tile):
+                is_past = (self.set * self.turns + self.turn) >= left
+                for s in held:
+                    k.set(s, k.select(is_past, k.lit(-math.inf), s))
+                clean(keys, left)
+            scores = [k.copy(s) for s in held]
+        self._softmax(scores)
         k.barrier("subgroup")
         for u in range(self.turns):
             row = self.set * self.turns + u
@@ -172,13 +181,10 @@ class LaneTile:
     def _other(self, value: Val, mask: int) -> Val:
         return self.k.op("shuffle_xor", value, mask=mask)
 
-    def _softmax(self, scores: list[Val], left: Val) -> None:
+    def _softmax(self, scores: list[Val]) -> None:
         """The weights of the lane's key, to workgroup memory; the state follows."""
-        k, form, team = self.k, self.form, self.team
+        k, team = self.k, self.team
         key = self.set * self.turns + self.turn
-        if not form.is_even:
-            is_past = key >= left
-            scores = [k.select(is_past, k.lit(-math.inf), s) for s in scores]
         slack = self.scores.slack
         is_over = scores[0] > self.most[0] + slack
         for s, most in zip(scores[1:], self.most[1:], strict=True):

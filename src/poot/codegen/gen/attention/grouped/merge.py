@@ -58,7 +58,7 @@ class Merge:
     def __init__(self, team: Team, shares: Shares, store: Store) -> None:
         self.team, self.form, self.k, self.shares = team, team.form, team.k, shares
         self.store = store
-        self.scores = Scores.of(team)
+        self.scores = Scores.of(team.job, team.form.parts, team.form.repeat)
         is_full = team.form.warps * team.form.residents > _MANY_WARPS
         self.batch = _SMALL_BATCH if is_full else _BATCH
         form = team.form

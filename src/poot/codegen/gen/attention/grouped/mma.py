@@ -9,6 +9,7 @@ blocks. Scale multiplies S, and queries stay exact.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from poot.codegen.gen.attention.grouped.ring import RING
 from poot.codegen.gen.attention.grouped.scores import LEAST, Scores
@@ -19,6 +20,7 @@ from poot.codegen.kir.build import F32, Val
 from poot.codegen.kir.nodes import Frag
 
 HEADS = 8
+Clean = Callable[[Val, Val], None]
 # Channels of values that one load of fragments covers.
 _REACH = 128
 _ACROSS_KEYS = (4, 8, 16)
@@ -31,7 +33,7 @@ class MatrixTile:
 
     def __init__(self, team: Team) -> None:
         self.team, self.form, self.k = team, team.form, team.k
-        self.scores = Scores.of(team)
+        self.scores = Scores.of(team.job, team.form.parts, team.form.repeat)
         form, k = team.form, team.k
         self.queries = [
             k.var(self._filled(Frag("mma", "b", 16, HEADS, form.dtype)))
@@ -92,17 +94,21 @@ class MatrixTile:
             k.set(most, LEAST)
             k.set(total, 0.0)
 
-    def run(self, segment: Segment, first: Val, keys: Val, left: Val) -> None:
+    def run(self, segment: Segment, first: Val, keys: Val, left: Val, clean: Clean) -> None:
         """Takes in the tile at `keys` in the ring: the segment's keys from `first` on, of which
-        `left` are of the unit."""
+        `left` are of the unit. `clean` clears the value rows past the end."""
         products = self._products(keys)
         scores = [
             self.scores.value(
-                product, segment, self.pair + n % 2, first + self.column + 8 * (n // 2)
+                product,
+                segment.row,
+                segment.head,
+                self.pair + n % 2,
+                first + self.column + 8 * (n // 2),
             )
             for n, product in enumerate(products)
         ]
-        weights = self._softmax(scores, left)
+        weights = self._softmax(scores, keys, left, clean)
         k, form = self.k, self.form
         reach = min(form.width, _REACH)
         a = Frag("mma", "a", reach, 16, form.dtype)
@@ -126,7 +132,7 @@ class MatrixTile:
         both = k.op("add", *sums, type=self.sums_type)
         return [k.extract(both, n) for n in range(4)]
 
-    def _softmax(self, scores: list[Val], left: Val) -> Val:
+    def _softmax(self, scores: list[Val], keys: Val, left: Val, clean: Clean) -> Val:
         """The weights of the tile, as the second product's operand; the state follows."""
         k, form, team = self.k, self.form, self.team
         x = scores
@@ -136,6 +142,7 @@ class MatrixTile:
                 for n, s in enumerate(held):
                     is_past = (self.column + 8 * (n // 2)) >= left
                     k.set(s, k.select(is_past, k.lit(-math.inf), s))
+                clean(keys, left)
             x = [k.copy(s) for s in held]
         top = [k.op("max", x[e], x[2 + e]) for e in (0, 1)]
         slack = self.scores.slack

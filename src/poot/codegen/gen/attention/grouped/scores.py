@@ -10,10 +10,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from poot.codegen.gen.attention.grouped.shares import Segment
-from poot.codegen.gen.attention.grouped.team import Team
+from poot.codegen.gen.attention.parts import Parts
 from poot.codegen.gen.attention.score import score
 from poot.codegen.gen.index import ZERO, Index
+from poot.codegen.gen.job import Job
 from poot.codegen.gen.math import log
 from poot.codegen.kir.build import Val
 
@@ -26,21 +26,22 @@ _LOG2E = math.log2(math.e)
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """The scores of one kernel. `is_plain`: scale alone."""
+    """The scores of one kernel, `repeat` query heads a unit. `is_plain`: scale alone."""
 
-    team: Team
+    job: Job
+    parts: Parts
+    repeat: int
     is_plain: bool
 
     @staticmethod
-    def of(team: Team) -> Scores:
-        parts = team.form.parts
+    def of(job: Job, parts: Parts, repeat: int) -> Scores:
         is_plain = parts.softcap is None and not {"bias", "mask"} & set(parts.at)
-        return Scores(team, is_plain)
+        return Scores(job, parts, repeat, is_plain)
 
     @property
     def factor(self) -> float:
         """What a plain product is multiplied by."""
-        return self.team.form.parts.scale * _LOG2E
+        return self.parts.scale * _LOG2E
 
     @property
     def slack(self) -> float:
@@ -48,27 +49,31 @@ class Scores:
 
     def power(self, difference: Val) -> Val:
         """2, or e, to a difference of scores."""
-        return self.team.k.op("exp2", difference if self.is_plain else difference * _LOG2E)
+        return self.job.k.op("exp2", difference if self.is_plain else difference * _LOG2E)
 
     def own_unit(self, natural: Val) -> Val:
         """A score in its own unit, in the unit of maxima."""
         return natural * _LOG2E if self.is_plain else natural
 
+    def natural(self, most: Val) -> Val:
+        """A maximum as a score in its own unit."""
+        return most * (1 / _LOG2E) if self.is_plain else most
+
     def log_sum(self, most: Val, total: Val) -> Val:
         """The logarithm of total at maximum `most`, in a score's own unit; -inf of nothing."""
-        k = self.team.k
-        base = most * (1 / _LOG2E) if self.is_plain else most
-        return k.select(total.eq(0.0), k.lit(-math.inf), base + log(k, total))
+        k = self.job.k
+        found = self.natural(most) + log(k, total)
+        return k.select(total.eq(0.0), k.lit(-math.inf), found)
 
-    def value(self, product: Val, segment: Segment, head: Val, key: Val) -> Val:
-        """The score of a query head of the unit and a key; keys past the last are read as the
-        last, and hidden by who asks."""
+    def value(self, product: Val, row: Val, unit: Val, head: Val, key: Val) -> Val:
+        """The score of a query head of a batch row's unit and a key; keys past the last are read as
+        the last, and hidden by who asks."""
         if self.is_plain:
             return product * self.factor
-        team, parts = self.team, self.team.form.parts
-        k, ix = team.k, team.job.indexer
-        there = k.op("min", head, team.form.repeat - 1)
-        member: Index = ix.atom(segment.head * team.form.repeat + there, parts.heads)
-        row = ix.atom(k.copy(segment.row), parts.batch)
+        job, parts = self.job, self.parts
+        k, ix = job.k, job.indexer
+        there = k.op("min", head, self.repeat - 1)
+        member: Index = ix.atom(unit * self.repeat + there, parts.heads)
         last = ix.atom(k.op("min", key, parts.keys - 1), parts.keys)
-        return score(team.job, parts, product, (row, member, ZERO), last)
+        where = (ix.atom(k.copy(row), parts.batch), member, ZERO)
+        return score(job, parts, product, where, last)

@@ -118,6 +118,13 @@ class Form:
         return self.spread > 0 and self.lengths != "many"
 
     @property
+    def lets_next_begin(self) -> bool:
+        """Whether the next launch's groups may take their places beside these: where several
+        groups share a unit, time is latency; else they would only be in the way (measured on an
+        H200)."""
+        return self.spread > 1
+
+    @property
     def is_split(self) -> bool:
         """Whether groups may have to merge."""
         units = self.parts.batch * self.sets

@@ -105,24 +105,25 @@ class Shares:
         batch row, the length is not read yet, and taken for the most that it can be."""
         if self.form.is_single:
             return self._place(segment, self.team.number(self.form.most))
-        go = self.team.flag(False)
+        k, form, go = self.k, self.form, self.team.flag(False)
+        if not form.spread:
+            k.set(go, self._cut(segment, *self._totals()))
+            return k.op("agree", go)
+        # Where rows are equal, this is the group's: its length is on its way with the others.
+        length = self.team.length(quotient(k, quotient(k, self.team.group, form.spread), form.sets))
         least, most, total = self._totals()
-        is_equal = least.eq(most)
-        if self.form.spread:
-            with self.k.if_(is_equal):
-                self.k.set(go, self._place(segment, None))
-            with self.k.else_():
-                self.k.set(go, self._cut(segment, total, least, most))
-        else:
-            self.k.set(go, self._cut(segment, total, least, most))
-        return self.k.op("agree", go)
+        with k.if_(least.eq(most)):
+            k.set(go, self._place(segment, length))
+        with k.else_():
+            k.set(go, self._cut(segment, least, most, total))
+        return k.op("agree", go)
 
     def _split(self, x: Val, d: int) -> tuple[Val, Val]:
         return quotient(self.k, x, d), remainder(self.k, x, d)
 
     # Equal rows, few units
 
-    def _place(self, segment: Segment, length: Val | None) -> Val:
+    def _place(self, segment: Segment, length: Val) -> Val:
         """The part of a unit that the group's number names."""
         k, form, share = self.k, self.form, self.share
         unit, part = self._split(self.team.group, form.spread)
@@ -131,7 +132,7 @@ class Shares:
         k.set(segment.head, head)
         k.set(segment.first, part * form.warps)
         k.set(share.step, form.spread * form.warps)
-        return self.spread(segment, self.team.length(segment.row) if length is None else length)
+        return self.spread(segment, length)
 
     def spread(self, segment: Segment, length: Val) -> Val:
         """The part's end, from the row's length; false where all its tiles lie past the end."""
@@ -178,7 +179,7 @@ class Shares:
             self._reduced(k.copy(total), "add"),
         )
 
-    def _cut(self, segment: Segment, total: Val, least: Val, most: Val) -> Val:
+    def _cut(self, segment: Segment, least: Val, most: Val, total: Val) -> Val:
         team, k, form, share = self.team, self.k, self.form, self.share
         go = team.flag(False)
         whole = total * form.sets

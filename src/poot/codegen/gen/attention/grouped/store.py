@@ -29,7 +29,7 @@ class Results:
         parts = team.form.parts
         if parts.lse is not None:
             with k.if_(pair.channel.eq(0)):
-                self._store_lse(segment, pair, Scores.of(team).log_sum(state.most, state.total))
+                self._store_lse(segment, pair, self._scores().log_sum(state.most, state.total))
         shrink = self._shrink(segment, pair, state)
         values = (state.x * shrink, state.y * shrink)
         for sink in self.sinks:
@@ -43,6 +43,10 @@ class Results:
             else:
                 self._store_elements(sink, segment, pair, values)
 
+    def _scores(self) -> Scores:
+        form = self.team.form
+        return Scores.of(self.team.job, form.parts, form.repeat)
+
     def _where(self, segment: Segment, pair: Pair) -> tuple[Index, Index, Index]:
         """(batch row, query head, query row)."""
         ix, k, parts = self.team.job.indexer, self.team.k, self.team.form.parts
@@ -53,7 +57,7 @@ class Results:
     def _shrink(self, segment: Segment, pair: Pair, state: State) -> Val:
         """What channels are multiplied by: 1 / sum, with the sink's weight in the sum."""
         team, k = self.team, self.team.k
-        parts, scores = team.form.parts, Scores.of(team)
+        parts, scores = team.form.parts, self._scores()
         if "sink" not in parts.at:
             return k.op("rcp", state.total)
         _, head, _ = self._where(segment, pair)

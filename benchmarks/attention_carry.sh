@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Collects in .decode what decode_h200.sh needs on a machine without a network: platformdirs, and as
+# Collects in .decode what attention_h200.sh needs on a machine without a network: platformdirs, and as
 # a peer FlashInfer with two of its modules for each width, compiled here for sm_90a (nvcc and a few
 # minutes). $1: "modules" to compile them too; what is there is kept.
 set -euo pipefail

@@ -1,9 +1,13 @@
 #!/usr/bin/env bash
-# The decode benchmark on a machine with the card and no network, from what decode_carry.sh left in
-# .decode. Results go to $OUT (here: build/decode). Arguments go to benchmarks.decode.
+# Attention's benchmarks on a machine with the card and no network, from what attention_carry.sh
+# left in .decode. The first argument is "decode", "prefill" or "attention_checks", and the others go
+# to it; or it is "all": the checks, then prefill, then decode, in about four minutes. Results go to
+# $OUT (here: build/NAME).
 set -euo pipefail
 cd "$(dirname "$0")/.."
-out=${OUT:-build/decode}
+name=$1
+shift
+out=${OUT:-build/$name}
 site=${SITE:-/tmp/decode-site}
 python=${PYTHON:-python3}
 mkdir -p "$out" "$site"
@@ -18,4 +22,15 @@ fi
 export PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 POOT_CACHE_DIR=/tmp/poot-cache
 export FLASHINFER_CUDA_ARCH_LIST=9.0a FLASHINFER_WORKSPACE_BASE=/tmp/flashinfer
 export PYTHONPATH="$PWD/src:$PWD:$site"
-"$python" -m benchmarks.decode --out "$out" "$@" 2>&1 | tee "$out/decode.log"
+run() { # run NAME ARGUMENTS...
+    local name=$1
+    shift
+    "$python" -m "benchmarks.$name" --out "$out" "$@" 2>&1 | tee "$out/$name.log"
+}
+if [ "$name" = all ]; then
+    run attention_checks --seconds 90
+    run prefill --seconds 110
+    run decode --no-checks --seconds 90
+else
+    run "$name" "$@"
+fi

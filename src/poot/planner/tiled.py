@@ -1,0 +1,79 @@
+"""Schedule "tiled": attention of several query rows on Hopper's warpgroup products.
+
+Numbers are those that were fastest on an H200: consumers of 64 query rows each, keys a tile,
+registers of the role that copies and of those that multiply.
+"""
+
+from __future__ import annotations
+
+from typing import cast
+
+from poot.ir.graph import Eqn, Graph, Var
+from poot.limits import DeviceLimits
+from poot.planner.grouped import choose_grouped
+from poot.planner.request import Choice, Layout, Schedule, Scratch
+
+# width -> consumers, keys a tile, registers of the producer and of a consumer.
+_NUMBERS = {64: (3, 128, 32, 160), 128: (2, 128, 40, 232), 256: (2, 64, 40, 232)}
+_ROWS = 64
+# Keys and values of the heads that run side by side: about half of the level-2 cache.
+_SECTION_NBYTES = 17_000_000
+_UNTAKEN = ("k_shared",)
+
+
+def why_not(body: Graph, eqn: Eqn, limits: DeviceLimits) -> str:
+    """What keeps an attention from this schedule, or ""."""
+    names = cast("tuple[str, ...]", eqn.attr("operands"))  # the typing rule says so
+    at: dict[str, Var] = dict(zip(names, eqn.ins, strict=True))
+    if limits.arch != "sm_90a":
+        return f"{limits.name} has no warpgroup products"
+    q, k, v = at["q"].type, at["k"].type, at["v"].type
+    untaken = [n for n in _UNTAKEN if n in at]
+    if untaken:
+        return f"tiled has no {untaken[0]} yet"
+    inputs = {i.var.id for i in body.inputs}
+    if any(at[n].id not in inputs for n in "qkv"):
+        return "queries, keys or values are computed, not read"
+    if k.dtype not in ("f16", "bf16") or q.dtype != k.dtype or v.dtype != k.dtype:
+        return f"tiled has no operands of {q.dtype} and {k.dtype}"
+    if q.shape[3] not in _NUMBERS or v.shape[-1] != q.shape[3]:
+        return f"tiled has widths {', '.join(map(str, _NUMBERS))}, keys as wide as values"
+    return ""
+
+
+def _section(heads: int, repeat: int, keys: int, width: int) -> int:
+    """Query heads that run side by side: a divisor of all of them whose keys and values fit."""
+    most = max(1, _SECTION_NBYTES // (2 * keys * width * 2)) * repeat
+    return next(n for n in range(min(most, heads), 0, -1) if heads % n == 0)
+
+
+def choose_tiled(body: Graph, limits: DeviceLimits) -> Choice | str:
+    """The schedule of an attention of several query rows, or why it is not taken."""
+    (eqn,) = (e for e in body.eqns if e.op == "attention")
+    reason = why_not(body, eqn, limits)
+    if reason:
+        return reason
+    batch, heads, rows, width = eqn.ins[0].type.shape
+    names = cast("tuple[str, ...]", eqn.attr("operands"))  # the typing rule says so
+    k = eqn.ins[1].type.shape
+    is_paged = "read" in names
+    kv_heads, keys = k[1], eqn.ins[names.index("read")].type.shape[1] if is_paged else k[2]
+    consumers, tile, least, most = _NUMBERS[width]
+    consumers = min(consumers, -(-rows // _ROWS))
+    params = {
+        "consumers": consumers, "tile": tile, "producer_registers": least,
+        "consumer_registers": most,
+        "groups": min(limits.compute_units, batch * heads * -(-rows // (_ROWS * consumers))),
+        "section": _section(batch * heads, heads // kv_heads, keys, width),
+    }  # fmt: skip
+    why = f"{rows} query rows, {consumers} x {_ROWS} a group, {tile} keys a tile"
+    counters = (Scratch("u32", 2, True),)
+    schedule = Schedule("tiled", tuple(sorted(params.items())))
+    return Choice(schedule, (Layout(),) * len(body.inputs), counters, why)
+
+
+def choose_on_card(body: Graph, limits: DeviceLimits) -> Choice | str:
+    """A decode is grouped, other attention tiled."""
+    (eqn,) = (e for e in body.eqns if e.op == "attention")
+    several = eqn.ins[0].type.shape[2] != 1
+    return choose_tiled(body, limits) if several else choose_grouped(body, limits)

@@ -1,0 +1,48 @@
+"""What a request may hold."""
+
+from __future__ import annotations
+
+import pytest
+
+from poot.errors import RequestError
+from poot.llm.server.schema import ChatAsked, CompletionAsked
+
+
+def asked(**fields: object) -> CompletionAsked:
+    return CompletionAsked.model_validate({"model": "m", "prompt": "p", **fields})
+
+
+@pytest.mark.parametrize(
+    "prompt, want",
+    [
+        ("a", ["a"]),
+        (["a", "b"], ["a", "b"]),
+        ([1, 2], [[1, 2]]),
+        ([[1], [2, 3]], [[1], [2, 3]]),
+    ],
+)
+def test_prompts_are_texts_or_ids(prompt: object, want: list[object]):
+    assert asked(prompt=prompt).prompts() == want
+
+
+def test_neutral_values_of_what_is_not_done_are_let_by():
+    asked(frequency_penalty=0, presence_penalty=0.0, logit_bias={}, best_of=1, echo=False).check()
+    with pytest.raises(RequestError, match="best_of is not supported; leave it out"):
+        asked(best_of=2).check()
+
+
+def test_stops_are_a_text_or_several():
+    assert asked(stop="x").stops() == ("x",)
+    assert asked(stop=["x", "y"]).stops() == ("x", "y")
+    assert asked().stops() == ()
+
+
+def test_a_chats_scores_follow_both_fields():
+    def chat(**fields: object) -> ChatAsked:
+        messages = [{"role": "user", "content": "hi"}]
+        return ChatAsked.model_validate({"model": "m", "messages": messages, **fields})
+
+    assert chat().scores() is None
+    assert chat(logprobs=True).scores() == 0
+    assert chat(logprobs=True, top_logprobs=3).scores() == 3
+    assert chat().messages[0].text() == "hi"

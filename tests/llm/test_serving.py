@@ -1,0 +1,68 @@
+"""A checkpoint behind an engine, and the digest of its file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from poot.errors import RequestError
+from poot.llm.layout import Layout
+from poot.llm.load import read_checkpoint
+from poot.llm.request import Request
+from poot.llm.serving import content_digest, default_blocks, serve_model
+from tests.llm.test_adapters import tensors_of, write
+from tests.support.tiny_llama import write_tiny_llama
+
+LAYOUT = Layout(blocks=13, capacity=64, decode_rows=(1,), prefill=((1, 16),), adapters=1, rank=4)
+
+
+def test_a_checkpoint_is_served_with_its_adapters(tmp_path: Path):
+    checkpoint = read_checkpoint(write_tiny_llama(tmp_path / "tiny.gguf"))
+    heard: list[str] = []
+    made = serve_model(
+        checkpoint,
+        LAYOUT,
+        target="oracle",
+        dtype="f32",
+        adapters=[("style", write(tmp_path / "style", tensors_of(1)))],
+        digests=tmp_path,
+        progress=lambda stage, done, total: heard.append(stage),
+    )
+    prompt = tuple(checkpoint.prompt_ids("the a"))
+    handles = [made.engine.submit(Request(prompt, 5, adapter=a)) for a in (None, "style")]
+    made.engine.run()
+    assert handles[0].result(0).tokens != handles[1].result(0).tokens
+    assert list(dict.fromkeys(heard))[:2] == ["check weights", "trace"]
+    assert len(list((tmp_path / "digests").iterdir())) == 1
+
+
+def test_a_capacity_past_the_context_is_refused(tmp_path: Path):
+    checkpoint = read_checkpoint(write_tiny_llama(tmp_path / "tiny.gguf"))
+    with pytest.raises(RequestError, match="129 passes the model's context of 128"):
+        serve_model(checkpoint, Layout(blocks=20, capacity=129), target="oracle")
+
+
+def test_default_blocks_hold_four_whole_sequences():
+    assert default_blocks(64) == 17
+    assert default_blocks(65) == 21
+
+
+def test_a_digest_is_of_the_bytes_and_is_computed_once(tmp_path: Path):
+    one, other = tmp_path / "one", tmp_path / "other"
+    one.write_bytes(b"weights")
+    other.write_bytes(b"weights")
+    kept = tmp_path / "kept"
+    digest = content_digest(one, kept)
+    assert digest == content_digest(other) == content_digest(one)
+    (entry,) = (kept / "digests").iterdir()
+    row = json.loads(entry.read_text())
+    entry.write_text(json.dumps({**row, "digest": "as kept"}))
+    assert content_digest(one, kept) == "as kept"
+    one.write_bytes(b"weights, changed")
+    changed = content_digest(one, kept)
+    assert changed not in (digest, "as kept")
+    for torn in ("{", "[]", '{"stamp": 1}', json.dumps({**row, "digest": 3})):
+        entry.write_text(torn)
+        assert content_digest(one, kept) == changed

@@ -1,0 +1,55 @@
+"""When attention is tiled, with which numbers, and why not."""
+
+import pytest
+
+from poot.limits import DeviceLimits, profile
+from poot.planner.request import Request
+from poot.planner.tiled import why_not
+from tests.support.launch import request_of
+from tests.support.requests import attention_text
+
+H200 = profile("h200")
+
+
+def choice(limits: DeviceLimits = H200, dtype: str = "bf16", **given: object) -> Request:
+    rest = {"heads": (8, 2), "rows": 100, "keys": 300, "widths": (128, 128), **given}
+    return request_of(attention_text(dtype, **rest), "attention", limits=limits)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("width, consumers", [(64, 2), (128, 2), (256, 2)])
+def test_a_prefill_on_the_card_is_tiled(width, consumers):
+    schedule = choice(widths=(width, width)).schedule
+    assert (schedule.name, schedule.get("consumers")) == ("tiled", consumers)
+
+
+def test_few_query_rows_take_few_consumers():
+    assert choice(rows=3).schedule.get("consumers") == 1
+    assert choice(rows=1000, widths=(64, 64)).schedule.get("consumers") == 3
+
+
+def test_sections_divide_the_heads_and_fit_the_cache():
+    schedule = choice(rows=100, keys=8192, heads=(32, 32)).schedule
+    assert 64 % schedule.get("section") == 0
+    assert schedule.get("section") * 2 * 8192 * 128 * 2 <= 17_000_000
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"dtype": "f32"},
+        {"widths": (96, 96)},
+        {"widths": (64, 128)},
+        {"extra": (("k_shared", "bf16[2,1,300,8]"),)},
+        {"limits": profile("mi300x")},
+    ],
+    ids=str,
+)
+def test_what_it_has_no_code_for_keeps_the_portable_schedules(given):
+    assert choice(**given).schedule.name == "streaming"
+
+
+def test_computed_queries_are_declined_with_the_reason():
+    body = choice().body
+    (eqn,) = body.eqns
+    without = type(body)(body.inputs[1:], body.eqns, body.outputs)
+    assert why_not(without, eqn, H200) == "queries, keys or values are computed, not read"
