@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 
 import numpy as np
 import pytest
@@ -55,6 +56,22 @@ def test_a_copy_within_one_buffer_is_refused():
     arena = device.allocate(64, "arena")
     with pytest.raises(BackendError, match="copies between two buffers: both are arena"):
         device.copy(arena, 0, arena, 32, 16)
+
+
+def test_what_another_thread_drops_waits_for_no_lock():
+    # wgpu's own thread wakes whoever waits for a read; if it stopped at the reader's lock, because
+    # the collector ran there, neither would go on.
+    device = opened()
+    held: list[object] = [device.load([count_up(device)]), device.allocate(64, "arena")]
+    other = threading.Thread(target=held.clear, daemon=True)
+    with device.gpu.lock:
+        other.start()
+        other.join(10)
+        assert not other.is_alive()
+        assert len(device.gpu.dropped) == 2
+    kept = device.allocate(64, "next")
+    assert not device.gpu.dropped
+    assert not kept.is_freed
 
 
 def test_errors_are_translated_with_what_was_being_done():
