@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 import numpy as np
 
 from poot.backends.base import Device
+from poot.carried import Carried
 from poot.device_array import Stored
 from poot.failures import feed_failure, guard_failure
 from poot.ir.dtypes import DTYPES
@@ -90,6 +91,9 @@ class OracleRunner:
 
     def record(self, entry: str) -> bool:
         return False
+
+    def carried(self, entry: str) -> Carried | None:
+        return None
 
     def send(self, entry: str, fed: bool) -> None:
         """Checks the slots that came from a device array."""

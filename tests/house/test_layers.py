@@ -17,8 +17,8 @@ LAYERS = (
     "planner",
     "codegen",
     "backends",
-    "program device_array failures staged_slots step_slots runner oracle_runner binding bound_slots"
-    " profile session report api jit",
+    "program device_array failures staged_slots step_slots carried quick_step runner oracle_runner"
+    " binding bound_slots profile session report api jit",
     "explain cli llm",
 )
 RANK = {f"poot.{name}": rank for rank, row in enumerate(LAYERS) for name in row.split()}

@@ -1,18 +1,23 @@
 """When a decode is grouped, with which numbers, and why not."""
 
+from dataclasses import replace
+
 import pytest
 
+from poot.ir.text import parse
 from poot.limits import DeviceLimits, profile
-from poot.planner.grouped import geometry
+from poot.planner.grouped import choose_grouped, geometry
 from poot.planner.request import Request
+from poot.planner.steps import canonical_body
 from tests.support.launch import request_of
 from tests.support.requests import attention_text
 
 H200 = profile("h200")
+DECODE = {"heads": (8, 2), "rows": 1, "keys": 300, "widths": (64, 64)}
 
 
 def choice(limits: DeviceLimits = H200, dtype: str = "bf16", **given: object) -> Request:
-    rest = {"heads": (8, 2), "rows": 1, "keys": 300, "widths": (64, 64), **given}
+    rest = {**DECODE, **given}
     return request_of(attention_text(dtype, **rest), "attention", limits=limits)  # type: ignore[arg-type]
 
 
@@ -62,3 +67,10 @@ def test_what_it_has_no_code_for_keeps_the_portable_schedules(given, name):
 def test_other_targets_keep_the_portable_schedules():
     for name in ("lavapipe", "mi300x", "cpu-avx2"):
         assert choice(profile(name)).schedule.name != "grouped"
+
+
+def test_a_device_that_counts_no_resident_groups_says_so_and_takes_another():
+    limits = replace(profile("h200"), counts_residents=False)
+    assert choice(limits).schedule.name == "split_kv"
+    body = canonical_body(parse(attention_text("bf16", **DECODE)), ())  # type: ignore[arg-type]
+    assert "h200 as it is driven can't count resident groups" in choose_grouped(body, limits)
