@@ -5,8 +5,8 @@ on the same tensors.
 
 Kernels are compared with f64 first, and run twice for equal bits. Times are bursts with a rest
 before each (the card's power limit is no part of a kernel): a warm replay of a graph, then a timed
-one, contenders in a new order every round; medians. Writes prefill-<date>.json and a plot; a table comes
-last.
+one, contenders in a new order every round; medians. Writes prefill-<date>.json and a plot; a table
+comes last.
 """
 
 from __future__ import annotations
@@ -340,7 +340,7 @@ def _plot(reports: dict[str, dict[str, object]], path: Path) -> None:
     axes.set_yticks([y + 0.25 for y in range(len(rows))], [r.name for r in rows])
     axes.invert_yaxis()
     axes.set_xlabel("TFLOP/s")
-    axes.legend()
+    axes.legend(loc="lower right")
     figure.tight_layout()
     figure.savefig(path, dpi=120)
 
