@@ -25,7 +25,9 @@ def test_every_row_is_tried_against_transformers():
 
 
 def test_an_unknown_architecture_is_named_with_the_list():
-    with pytest.raises(FormatError, match=r"is GPT2LMHeadModel; poot has BloomForCausalLM, .*Qwen3"):
+    with pytest.raises(
+        FormatError, match=r"is GPT2LMHeadModel; poot has BloomForCausalLM, .*Qwen3"
+    ):
         reading("llama2", architectures=["GPT2LMHeadModel"])
     with pytest.raises(FormatError, match="is not named; poot has"):
         reading("llama2", architectures=[])
