@@ -95,12 +95,13 @@ def read_json_template(folder: Path, tokenizer: Tokenizer) -> ChatTemplate | Non
 def _default(found: object) -> object:
     """The template itself, or of a list of named ones the one named "default"; else what is
     there."""
+    whole = found  # isinstance narrows the other name
     rows: list[object] = cast("list[object]", found) if isinstance(found, list) else []
     for row in rows:  # isinstance says no more
         fields = _fields(row)
         if fields.get("name") == "default":
             return fields.get("template")
-    return rows or found
+    return whole
 
 
 def _fields(row: object) -> Json:
