@@ -5,13 +5,19 @@ once. For each block of keys it turns the keys to [d, key] in workgroup memory, 
 scores, takes one softmax step a row over the whole block, and adds the weighted values to the
 rows' states, strip by strip in registers. A few rows are scored with lanes along d instead, a
 vector of keys at a time, whose partial sums are added across lanes.
+
+Of a paged key, a block's pool slots are read and clamped once, into workgroup memory. A group then
+takes `heads` key heads, one after another over each block, so that the bytes of a slot are read
+together: a pool row holds all of them.
 """
 
 from __future__ import annotations
 
+import math
 import operator
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 
 from poot.codegen.gen.attention.finish import finish
 from poot.codegen.gen.attention.fold import Folded
@@ -21,7 +27,7 @@ from poot.codegen.gen.attention.score import score
 from poot.codegen.gen.attention.softmax import NEG_INF, step
 from poot.codegen.gen.attention.split_kv import combine, state_type
 from poot.codegen.gen.grid import each_group
-from poot.codegen.gen.index import Index
+from poot.codegen.gen.index import ZERO, Index
 from poot.codegen.gen.job import Job, open_job
 from poot.codegen.gen.lanes import across, once, part, turned
 from poot.codegen.gen.lowered import KernelCall, Lowered
@@ -39,7 +45,8 @@ PAIR = 2
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """One group's kernel in the making: its place, and how many of its rows there are."""
+    """One group's kernel in the making: its place, and how many of its rows there are. `head` and
+    `keys` are those of key head `member` of the group's `heads`."""
 
     job: Job
     parts: Parts
@@ -48,11 +55,13 @@ class Group:
     rows: int
     strip: int
     is_few: bool
+    heads: int
     row: Index
     head: Index
     tile: Index
     count: Val
     keys: Keys
+    member: Index = ZERO
 
     @property
     def total(self) -> int:
@@ -68,6 +77,19 @@ class Group:
     def channels(self) -> int:
         """Value channels, filled up to whole vectors."""
         return -(-self.parts.value_width // self.lanes) * self.lanes
+
+    def state(self, row: Val) -> Val:
+        """Where a row's maximum and sum lie, or a vector's first row's."""
+        return row + self.job.indexer.value(self.member * self.filled)
+
+    def channel(self, row: Index, c: Index) -> Index:
+        """Where a row's weighted values lie."""
+        return (self.member * self.rows + row) * self.channels + c
+
+    def query(self, row: Index, d: Index) -> Index:
+        """Where a row's query lies: [d, row], or [row, d] where there are few."""
+        place = row * self.parts.width + d if self.is_few else d * self.rows + row
+        return self.member * (self.parts.width * self.rows) + place
 
     def where(self, within: Index) -> tuple[Index, Index, Index]:
         """(batch row, query head, query row) of a row of the tile."""
@@ -89,7 +111,7 @@ def lower_key_blocks(request: Request, limits: DeviceLimits) -> Lowered:
 
 def _call(request: Request, limits: DeviceLimits, parts: Parts) -> KernelCall:
     get = request.schedule.get
-    lanes, rows, splits = get("lanes"), get("rows"), get("splits")
+    lanes, rows, splits, heads = get("lanes"), get("rows"), get("splits"), get("heads")
     job = open_job(request, limits, "attention_blocks", lanes)
     job.k.subgroup = lanes
     job.bind_inputs(skip=(i for _, i in request.updates))
@@ -102,11 +124,12 @@ def _call(request: Request, limits: DeviceLimits, parts: Parts) -> KernelCall:
         states = job.memory("states", type, "w", ("scratch", number))
     total = parts.repeat * parts.rows
     tiles = -(-total // rows)
-    shape = (parts.batch, parts.kv_heads, tiles, splits)
-    count = parts.batch * parts.kv_heads * tiles * splits
+    shape = (parts.batch, parts.kv_heads // heads, tiles, splits)
+    count = math.prod(shape)
     k, ix = job.k, job.indexer
     with each_group(k, count, limits) as number:
-        b, head, tile, split = ix.split(ix.atom(number, count), shape)
+        b, set_, tile, split = ix.split(ix.atom(number, count), shape)
+        head = set_ * heads
         there = k.op("min", ix.value(tile * -rows + total), rows)
         keys = Keys(job, parts, b, head)
         group = Group(
@@ -117,6 +140,7 @@ def _call(request: Request, limits: DeviceLimits, parts: Parts) -> KernelCall:
             rows,
             get("strip"),
             bool(get("few")),
+            heads,
             b,
             head,
             tile,
@@ -124,30 +148,47 @@ def _call(request: Request, limits: DeviceLimits, parts: Parts) -> KernelCall:
             keys,
         )
         _declare(group)
-        _stage_queries(group)
+        with _each_head(group) as one:
+            _stage_queries(one)
+        k.barrier()
         _run(group, split, splits)
-        if states is None:
-            _store_rows(group, sinks)
-        else:
-            _store_states(group, states, split, splits)
+        with _each_head(group) as one:
+            if states is None:
+                _store_rows(one, sinks)
+            else:
+                _store_states(one, states, split, splits)
     return job.call(count)
+
+
+@contextmanager
+def _each_head(g: Group) -> Generator[Group]:
+    """The body for each key head of the group."""
+    if g.heads == 1:
+        yield g
+        return
+    with g.job.k.for_(0, g.heads, name="h") as h:
+        member = g.job.indexer.atom(h, g.heads)
+        head = g.head + member
+        yield replace(g, member=member, head=head, keys=replace(g.keys, head=head))
 
 
 def _declare(g: Group) -> None:
     k = g.job.k
-    k.shared("queries", "f32", g.parts.width * g.rows)
+    k.shared("queries", "f32", g.parts.width * g.rows * g.heads)
     if not g.is_few:
         k.shared("turned", "f32", g.parts.width * g.block)
     k.shared("scores", "f32", g.rows * g.block)
-    k.shared("acc", "f32", g.rows * g.channels)
-    for name in ("peaks", "sums", "shrinks"):
-        k.shared(name, "f32", g.filled)
+    k.shared("acc", "f32", g.rows * g.channels * g.heads)
+    for name in ("peaks", "sums"):
+        k.shared(name, "f32", g.filled * g.heads)
+    k.shared("shrinks", "f32", g.filled)
     k.shared("lanes", "f32", g.filled * g.lanes)
+    if "read" in g.parts.at:
+        k.shared("slots", "i32", g.block)
 
 
 def _stage_queries(g: Group) -> None:
-    """queries[d, row], or [row, d] where there are few, and empty states. Rows past the last are
-    zeros."""
+    """Queries and empty states. Rows past the last are zeros."""
     k, ix, lanes = g.job.k, g.job.indexer, g.lanes
     q = g.parts.at["q"]
     lane = ix.atom(k.lane(), lanes)
@@ -160,23 +201,19 @@ def _stage_queries(g: Group) -> None:
             with k.if_(is_there & (k.lane() < width)) if width < lanes else k.if_(is_there):
                 d = ix.atom(k.lane(), width) + first
                 k.set(value, g.job.pull.value(q, (*g.where(within), d)))
-            if g.is_few:
-                place = ix.value(within * g.parts.width + lane + first)
-            else:
-                place = ix.value((lane + first) * g.rows + within)
+            place = ix.value(g.query(within, lane + first))
             if width < lanes:
                 with k.if_(k.lane() < width):
                     k.store("queries", place, value)
             else:
                 k.store("queries", place, value)
         for first in range(0, g.channels, lanes):
-            k.store("acc", ix.value(within * g.channels + lane + first), 0.0)
+            k.store("acc", ix.value(g.channel(within, lane + first)), 0.0)
     for first in range(0, g.filled, lanes):
-        k.store("peaks", k.lane() + first, NEG_INF)
-        k.store("sums", k.lane() + first, 0.0)
+        k.store("peaks", g.state(k.lane() + first), NEG_INF)
+        k.store("sums", g.state(k.lane() + first), 0.0)
     for r in range(g.rows, g.filled):
         k.store("lanes", k.lane() + r * lanes, 0.0)
-    k.barrier()
 
 
 def _bounds(g: Group) -> tuple[Val, Val]:
@@ -201,17 +238,38 @@ def _run(g: Group, split: Index, splits: int) -> None:
         end = k.op("min", first + size, end)
     with k.for_(first, end, g.block, name="t") as start:
         count = k.op("min", end - start, g.block)
-        if g.is_few:
-            _few_scores(g, start, end)
-        else:
-            _turn_keys(g, start, end)
+        if "read" in g.parts.at:
+            _stage_slots(g, start, end)
             k.barrier()
-            _scores(g)
-        k.barrier()
-        _softmax(g, start, end)
-        k.barrier()
-        _values(g, start, count)
-        k.barrier()
+        with _each_head(g) as one:
+            if g.is_few:
+                _few_scores(one, start, end)
+            else:
+                _turn_keys(one, start, end)
+                k.barrier()
+                _scores(one)
+            k.barrier()
+            _softmax(one, start, end)
+            k.barrier()
+            _values(one, start, count)
+            k.barrier()
+
+
+def _stage_slots(g: Group, start: Val, end: Val) -> None:
+    """slots[key] of the block, inside the pool; those past the end repeat the last one."""
+    k, ix = g.job.k, g.job.indexer
+    for first in range(0, g.block, g.lanes):
+        at = k.op("min", start + first + k.lane(), end - 1)
+        k.store("slots", k.lane() + first, ix.value(g.keys.slot(ix.atom(at, g.parts.keys))))
+
+
+def _placed(g: Group, keys: list[Index], within: list[Val]) -> Group:
+    """The group with the pool slots of keys at these places of the block at hand."""
+    if "read" not in g.parts.at:
+        return g
+    k, ix, pool = g.job.k, g.job.indexer, g.parts.at["k"].type.shape[0]
+    found = [ix.atom(k.load("slots", at), pool) for at in within]
+    return replace(g, keys=replace(g.keys, slots=dict(zip(keys, found, strict=True))))
 
 
 def _tile_keys(g: Group, start: Val, end: Val, tile: Val) -> list[Index]:
@@ -242,10 +300,11 @@ def _few_scores(g: Group, start: Val, end: Val) -> None:
     k, ix, lanes = g.job.k, g.job.indexer, g.lanes
     with k.for_(0, g.block // lanes, name="g") as tile:
         keys = _tile_keys(g, start, end, tile)
+        g = _placed(g, keys, [tile * lanes + j for j in range(lanes)])
         for i in range(g.rows):
             queries: list[Val] = []
             for base, width, _ in _key_parts(g):
-                at = k.lane() + (i * g.parts.width + base)
+                at = ix.value(g.query(Index((), i), ix.atom(k.lane(), lanes) + base))
                 queries.append(part(k, width, lanes, lambda at=at: k.load("queries", at)))
             sums: list[Val] = []
             for key in keys:  # in the order of memory
@@ -264,6 +323,7 @@ def _turn_keys(g: Group, start: Val, end: Val) -> None:
     k, ix, lanes = g.job.k, g.job.indexer, g.lanes
     with k.for_(0, g.block // lanes, name="g") as tile:
         keys = _tile_keys(g, start, end, tile)
+        g = _placed(g, keys, [tile * lanes + j for j in range(lanes)])
         for base, width, element in _key_parts(g):
             lane = ix.atom(k.lane(), width)
             read = [
@@ -286,6 +346,7 @@ def _pairs(vectors: int) -> list[tuple[int, ...]]:
 def _scores(g: Group) -> None:
     """scores[row, key]: plain products."""
     k = g.job.k
+    queries = g.job.indexer.value(g.query(ZERO, ZERO))
     with k.for_(0, _strips(g), name="s") as s:
         base = s * g.strip
         for pair in _pairs(g.block // g.lanes):
@@ -293,7 +354,7 @@ def _scores(g: Group) -> None:
             with k.for_(0, g.parts.width, name="d") as d:
                 row = d * g.block + k.lane()
                 keys = [k.load("turned", row + v * g.lanes) for v in pair]
-                place = d * g.rows + base
+                place = d * g.rows + base + queries
                 for i, mine in enumerate(sums):
                     query = k.load("queries", place + i)
                     for total, key in zip(mine, keys, strict=True):
@@ -318,12 +379,12 @@ def _softmax(g: Group, start: Val, end: Val) -> None:
     k.barrier()
     with k.for_(0, g.filled, lanes, name="r") as r:
         most = across(k, _lane_rows(g, r), lambda x, y: k.op("nanmax", x, y))
-        got = step(k, k.load("peaks", r + k.lane()), most)
-        k.store("peaks", r + k.lane(), got.peak)
+        got = step(k, k.load("peaks", g.state(r + k.lane())), most)
+        k.store("peaks", g.state(r + k.lane()), got.peak)
         k.store("shrinks", r + k.lane(), got.shrink)
     k.barrier()
     with k.for_(0, g.rows, name="r") as r:
-        peak, total = k.load("peaks", r), None
+        peak, total = k.load("peaks", g.state(r)), None
         for v in range(g.block // lanes):
             weight = _weight(k, k.load("scores", _score_place(g, r, v)), peak)
             k.store("scores", _score_place(g, r, v), weight)
@@ -333,8 +394,9 @@ def _softmax(g: Group, start: Val, end: Val) -> None:
     k.barrier()
     with k.for_(0, g.filled, lanes, name="r") as r:
         total = across(k, _lane_rows(g, r), operator.add)
-        at = r + k.lane()
-        k.store("sums", at, k.fma(k.load("sums", at), k.load("shrinks", at), total))
+        at = g.state(r + k.lane())
+        shrink = k.load("shrinks", r + k.lane())
+        k.store("sums", at, k.fma(k.load("sums", at), shrink, total))
 
 
 def _weight(k: KernelBuilder, value: Val, peak: Val) -> Val:
@@ -381,11 +443,12 @@ def _values(g: Group, start: Val, count: Val) -> None:
     """acc[row, channel] = acc * shrink + weights . values, a strip and a pair of vectors at a
     time."""
     k, ix, lanes = g.job.k, g.job.indexer, g.lanes
+    acc = ix.value(g.channel(ZERO, ZERO))
     with k.for_(0, _strips(g), name="s") as s:
         base = s * g.strip
         for pair in _pairs(g.channels // lanes):
             places = [
-                [(base + i) * g.channels + k.lane() + v * lanes for v in pair]
+                [(base + i) * g.channels + k.lane() + v * lanes + acc for v in pair]
                 for i in range(g.strip)
             ]
             sums: list[list[Val]] = []
@@ -394,11 +457,11 @@ def _values(g: Group, start: Val, count: Val) -> None:
                 sums.append([k.var(k.load("acc", p) * shrink, name="o") for p in places[i]])
             with k.for_(0, count, name="j") as j:
                 key = ix.atom(start + j, g.parts.keys)
-                values: list[Val] = []
+                keys, values = _placed(g, [key], [j]).keys, list[Val]()
                 for v in pair:
                     width = min(lanes, g.parts.value_width - v * lanes)
                     c = ix.atom(k.lane(), width) + v * lanes
-                    values.append(part(k, width, lanes, lambda key=key, c=c: g.keys.value(key, c)))
+                    values.append(part(k, width, lanes, lambda of=keys, key=key, c=c: of.value(key, c)))
                 for i, mine in enumerate(sums):
                     weight = k.load("scores", (base + i) * g.block + j)
                     for total, value in zip(mine, values, strict=True):
@@ -414,9 +477,9 @@ def _store_rows(g: Group, sinks: list[Sink]) -> None:
         within = ix.atom(r, g.rows)
 
         def channel(c: Index) -> Val:
-            return k.load("acc", ix.value(within * g.channels + c))
+            return k.load("acc", ix.value(g.channel(within, c)))
 
-        state = Folded(k.load("peaks", r), k.load("sums", r), channel)
+        state = Folded(k.load("peaks", g.state(r)), k.load("sums", g.state(r)), channel)
         finish(g.job, g.parts, g.where(within), state, g.lanes, sinks)
 
 
@@ -430,7 +493,7 @@ def _store_states(g: Group, states: Memory, split: Index, splits: int) -> None:
         base = (row * splits + split) * (width + 2)
         with k.for_(k.lane(), width, g.lanes, name="c") as c:
             channel = ix.atom(c, width)
-            states.store(base + channel, k.load("acc", ix.value(within * g.channels + channel)))
+            states.store(base + channel, k.load("acc", ix.value(g.channel(within, channel))))
         with once(k):
-            states.store(base + width, k.load("peaks", r))
-            states.store(base + (width + 1), k.load("sums", r))
+            states.store(base + width, k.load("peaks", g.state(r)))
+            states.store(base + (width + 1), k.load("sums", g.state(r)))
