@@ -3,7 +3,8 @@ time, over blocks of keys that stay in its caches.
 
 Rows of all query heads that share a key head stand together, so each key and value is read once for
 them. A decode of few groups is cut into splits, which a second launch merges as `split_kv` does.
-Of a pool, whose rows hold all key heads, a group takes several, so that a slot is read whole.
+A group takes several key heads of a pool, whose rows hold all of them, so that a slot is read
+whole, and of a split key, whose shared part is then read once for them.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ def choose_key_blocks(body: Graph, limits: DeviceLimits) -> Choice | None:
         return None
     tiles = -(-(heads // kv_heads * rows) // together)
     most = 1
-    if "read" in at:
+    if "read" in at or "k_shared" in at:
         most = min(MOST_ROWS // together, (limits.workgroup_nbytes // 4 - passing) // staying)
     head_sets, splits = _head_sets(batch * tiles, kv_heads, most, keys, block, limits)
     groups = batch * tiles * head_sets
@@ -66,7 +67,7 @@ def choose_key_blocks(body: Graph, limits: DeviceLimits) -> Choice | None:
     schedule = Schedule("key_blocks", tuple(sorted(numbers.items())))
     reason = f"{groups} groups of up to {together} rows, blocks of {block} keys, {splits} splits"
     if head_sets < kv_heads:
-        reason += f", {kv_heads // head_sets} key heads of a pool together"
+        reason += f", {kv_heads // head_sets} key heads together"
     return Choice(schedule, (Layout(),) * len(body.inputs), scratch, reason)
 
 

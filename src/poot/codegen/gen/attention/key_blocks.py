@@ -6,21 +6,30 @@ scores, takes one softmax step a row over the whole block, and adds the weighted
 rows' states, strip by strip in registers. A few rows are scored with lanes along d instead, a
 vector of keys at a time, whose partial sums are added across lanes.
 
-Of a paged key, a block's pool slots are read and clamped once, into workgroup memory. A group then
-takes `heads` key heads, one after another over each block, so that the bytes of a slot are read
-together: a pool row holds all of them.
+Of a paged key, a block's pool slots are read and clamped once, into workgroup memory. Of a paged
+or split key, a group takes `heads` key heads where they fit, one after another over each block: a
+pool row holds all of them, so that its bytes are read together, and a shared part is turned once
+for them (with a few rows it is read again for each, from the caches).
 """
 
 from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from functools import partial
 
 from poot.codegen.gen.attention.finish import finish
 from poot.codegen.gen.attention.fold import Folded
+from poot.codegen.gen.attention.key_group import (
+    Group,
+    each_head,
+    key_parts,
+    placed,
+    stage_slots,
+    tile_keys,
+    turn_keys,
+)
 from poot.codegen.gen.attention.keys import Keys, key_range
 from poot.codegen.gen.attention.parts import Parts, attention_eqn, parts_of
 from poot.codegen.gen.attention.score import score
@@ -28,8 +37,8 @@ from poot.codegen.gen.attention.softmax import NEG_INF, step
 from poot.codegen.gen.attention.split_kv import combine, state_type
 from poot.codegen.gen.grid import each_group
 from poot.codegen.gen.index import ZERO, Index
-from poot.codegen.gen.job import Job, open_job
-from poot.codegen.gen.lanes import across, once, part, turned
+from poot.codegen.gen.job import open_job
+from poot.codegen.gen.lanes import across, once, part
 from poot.codegen.gen.lowered import KernelCall, Lowered
 from poot.codegen.gen.math import LOG2_E, is_neg_inf
 from poot.codegen.gen.memory import Memory
@@ -38,67 +47,8 @@ from poot.codegen.kir.build import I32, KernelBuilder, Val
 from poot.limits import DeviceLimits
 from poot.planner.request import Request
 
-Element = Callable[[Index, Index], Val]
 # Vectors of keys or channels whose sums a strip holds together.
 PAIR = 2
-
-
-@dataclass(frozen=True, slots=True)
-class Group:
-    """One group's kernel in the making: its place, and how many of its rows there are. `head` and
-    `keys` are those of key head `member` of the group's `heads`."""
-
-    job: Job
-    parts: Parts
-    lanes: int
-    block: int
-    rows: int
-    strip: int
-    is_few: bool
-    heads: int
-    row: Index
-    head: Index
-    tile: Index
-    count: Val
-    keys: Keys
-    member: Index = ZERO
-
-    @property
-    def total(self) -> int:
-        """Query rows of one key head."""
-        return self.parts.repeat * self.parts.rows
-
-    @property
-    def filled(self) -> int:
-        """Rows, filled up to whole vectors."""
-        return -(-self.rows // self.lanes) * self.lanes
-
-    @property
-    def channels(self) -> int:
-        """Value channels, filled up to whole vectors."""
-        return -(-self.parts.value_width // self.lanes) * self.lanes
-
-    def state(self, row: Val) -> Val:
-        """Where a row's maximum and sum lie, or a vector's first row's."""
-        return row + self.job.indexer.value(self.member * self.filled)
-
-    def channel(self, row: Index, c: Index) -> Index:
-        """Where a row's weighted values lie."""
-        return (self.member * self.rows + row) * self.channels + c
-
-    def query(self, row: Index, d: Index) -> Index:
-        """Where a row's query lies: [d, row], or [row, d] where there are few."""
-        place = row * self.parts.width + d if self.is_few else d * self.rows + row
-        return self.member * (self.parts.width * self.rows) + place
-
-    def where(self, within: Index) -> tuple[Index, Index, Index]:
-        """(batch row, query head, query row) of a row of the tile."""
-        ix = self.job.indexer
-        flat = self.tile * self.rows + within
-        if flat.high >= self.total:
-            flat = ix.atom(ix.value(flat), self.total)
-        query, member = ix.divmod(flat, self.parts.repeat)
-        return self.row, self.head * self.parts.repeat + member, query
 
 
 def lower_key_blocks(request: Request, limits: DeviceLimits) -> Lowered:
@@ -148,28 +98,16 @@ def _call(request: Request, limits: DeviceLimits, parts: Parts) -> KernelCall:
             keys,
         )
         _declare(group)
-        with _each_head(group) as one:
+        with each_head(group) as one:
             _stage_queries(one)
         k.barrier()
         _run(group, split, splits)
-        with _each_head(group) as one:
+        with each_head(group) as one:
             if states is None:
                 _store_rows(one, sinks)
             else:
                 _store_states(one, states, split, splits)
     return job.call(count)
-
-
-@contextmanager
-def _each_head(g: Group) -> Generator[Group]:
-    """The body for each key head of the group."""
-    if g.heads == 1:
-        yield g
-        return
-    with g.job.k.for_(0, g.heads, name="h") as h:
-        member = g.job.indexer.atom(h, g.heads)
-        head = g.head + member
-        yield replace(g, member=member, head=head, keys=replace(g.keys, head=head))
 
 
 def _declare(g: Group) -> None:
@@ -236,16 +174,20 @@ def _run(g: Group, split: Index, splits: int) -> None:
         size = ((blocks + (splits - 1)) // splits) * g.block
         first = first + size * g.job.indexer.value(split)
         end = k.op("min", first + size, end)
+    own = g.parts.width - g.parts.shared
+    is_shared_once = bool(g.parts.shared) and not g.is_few and g.heads > 1
     with k.for_(first, end, g.block, name="t") as start:
         count = k.op("min", end - start, g.block)
         if "read" in g.parts.at:
-            _stage_slots(g, start, end)
+            stage_slots(g, start, end)
             k.barrier()
-        with _each_head(g) as one:
+        if is_shared_once:
+            turn_keys(g, start, end, range(own, g.parts.width))
+        with each_head(g) as one:
             if g.is_few:
                 _few_scores(one, start, end)
             else:
-                _turn_keys(one, start, end)
+                turn_keys(one, start, end, range(own if is_shared_once else g.parts.width))
                 k.barrier()
                 _scores(one)
             k.barrier()
@@ -255,84 +197,28 @@ def _run(g: Group, split: Index, splits: int) -> None:
             k.barrier()
 
 
-def _stage_slots(g: Group, start: Val, end: Val) -> None:
-    """slots[key] of the block, inside the pool; those past the end repeat the last one."""
-    k, ix = g.job.k, g.job.indexer
-    for first in range(0, g.block, g.lanes):
-        at = k.op("min", start + first + k.lane(), end - 1)
-        k.store("slots", k.lane() + first, ix.value(g.keys.slot(ix.atom(at, g.parts.keys))))
-
-
-def _placed(g: Group, keys: list[Index], within: list[Val]) -> Group:
-    """The group with the pool slots of keys at these places of the block at hand."""
-    if "read" not in g.parts.at:
-        return g
-    k, ix, pool = g.job.k, g.job.indexer, g.parts.at["k"].type.shape[0]
-    found = [ix.atom(k.load("slots", at), pool) for at in within]
-    return replace(g, keys=replace(g.keys, slots=dict(zip(keys, found, strict=True))))
-
-
-def _tile_keys(g: Group, start: Val, end: Val, tile: Val) -> list[Index]:
-    """One vector of a block's keys. Those past the end repeat the last one; their scores are
-    hidden."""
-    k, ix = g.job.k, g.job.indexer
-    at = [start + tile * g.lanes + j for j in range(g.lanes)]
-    return [ix.atom(k.op("min", a, end - 1), g.parts.keys) for a in at]
-
-
-def _key_parts(g: Group) -> Iterator[tuple[int, int, Element]]:
-    """(first channel, how many, element of a key) of each vector of channels."""
-    own, base = g.parts.width - g.parts.shared, 0
-    for extent, element in ((own, g.keys.key), (g.parts.shared, g.keys.shared)):
-        for first in range(0, extent, g.lanes):
-            width = min(g.lanes, extent - first)
-
-            def make(key: Index, lane: Index, at: int = first, of: Element = element) -> Val:
-                return of(key, lane + at)
-
-            yield base + first, width, make
-        base += extent
-
-
 def _few_scores(g: Group, start: Val, end: Val) -> None:
     """scores[row, key]: each key's products along d, added across lanes a vector of keys at a
     time."""
     k, ix, lanes = g.job.k, g.job.indexer, g.lanes
     with k.for_(0, g.block // lanes, name="g") as tile:
-        keys = _tile_keys(g, start, end, tile)
-        g = _placed(g, keys, [tile * lanes + j for j in range(lanes)])
+        keys = tile_keys(g, start, end, tile)
+        g = placed(g, keys, [tile * lanes + j for j in range(lanes)])
         for i in range(g.rows):
             queries: list[Val] = []
-            for base, width, _ in _key_parts(g):
+            for base, width, _ in key_parts(g):
                 at = ix.value(g.query(Index((), i), ix.atom(k.lane(), lanes) + base))
                 queries.append(part(k, width, lanes, lambda at=at: k.load("queries", at)))
             sums: list[Val] = []
             for key in keys:  # in the order of memory
                 total: Val | None = None
-                for query, (_, width, element) in zip(queries, _key_parts(g), strict=True):
+                for query, (_, width, element) in zip(queries, key_parts(g), strict=True):
                     lane = ix.atom(k.lane(), width)
                     x = part(k, width, lanes, lambda key=key, of=element, c=lane: of(key, c))
                     total = query * x if total is None else k.fma(query, x, total)
                 assert total is not None
                 sums.append(total)
             k.store("scores", tile * lanes + k.lane() + i * g.block, across(k, sums, operator.add))
-
-
-def _turn_keys(g: Group, start: Val, end: Val) -> None:
-    """turned[d, key] of the block, square tile by square tile."""
-    k, ix, lanes = g.job.k, g.job.indexer, g.lanes
-    with k.for_(0, g.block // lanes, name="g") as tile:
-        keys = _tile_keys(g, start, end, tile)
-        g = _placed(g, keys, [tile * lanes + j for j in range(lanes)])
-        for base, width, element in _key_parts(g):
-            lane = ix.atom(k.lane(), width)
-            read = [
-                part(k, width, lanes, lambda key=key, of=element, c=lane: of(key, c))
-                for key in keys
-            ]
-            for i, column in enumerate(turned(k, read)[:width]):
-                place = tile * lanes + k.lane() + (base + i) * g.block
-                k.store("turned", place, column)
 
 
 def _strips(g: Group) -> int:
@@ -457,11 +343,11 @@ def _values(g: Group, start: Val, count: Val) -> None:
                 sums.append([k.var(k.load("acc", p) * shrink, name="o") for p in places[i]])
             with k.for_(0, count, name="j") as j:
                 key = ix.atom(start + j, g.parts.keys)
-                keys, values = _placed(g, [key], [j]).keys, list[Val]()
+                value_of, values = placed(g, [key], [j]).keys.value, list[Val]()
                 for v in pair:
                     width = min(lanes, g.parts.value_width - v * lanes)
                     c = ix.atom(k.lane(), width) + v * lanes
-                    values.append(part(k, width, lanes, lambda of=keys, key=key, c=c: of.value(key, c)))
+                    values.append(part(k, width, lanes, partial(value_of, key, c)))
                 for i, mine in enumerate(sums):
                     weight = k.load("scores", (base + i) * g.block + j)
                     for total, value in zip(mine, values, strict=True):
