@@ -9,7 +9,7 @@ vector of keys at a time, whose partial sums are added across lanes.
 Of a paged key, a block's pool slots are read and clamped once, into workgroup memory. Of a paged
 or split key, a group takes `heads` key heads where they fit, one after another over each block: a
 pool row holds all of them, so that its bytes are read together, and a shared part is turned once
-for them (with a few rows it is read again for each, from the caches).
+for them (with a few rows a key head it is read again for each, from the caches).
 """
 
 from __future__ import annotations
