@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# An attention benchmark ("decode" or "prefill", the first argument) on a machine with the card and
-# no network, from what attention_carry.sh left in .decode. Results go to $OUT (here: build/NAME);
-# the other arguments go to the benchmark.
+# Attention's benchmarks on a machine with the card and no network, from what attention_carry.sh
+# left in .decode. The first argument is "decode", "prefill" or "attention_checks", and the others go
+# to it; or it is "all": the checks, then prefill, then decode, in about four minutes. Results go to
+# $OUT (here: build/NAME).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 name=$1
@@ -21,4 +22,15 @@ fi
 export PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 POOT_CACHE_DIR=/tmp/poot-cache
 export FLASHINFER_CUDA_ARCH_LIST=9.0a FLASHINFER_WORKSPACE_BASE=/tmp/flashinfer
 export PYTHONPATH="$PWD/src:$PWD:$site"
-"$python" -m "benchmarks.$name" --out "$out" "$@" 2>&1 | tee "$out/$name.log"
+run() { # run NAME ARGUMENTS...
+    local name=$1
+    shift
+    "$python" -m "benchmarks.$name" --out "$out" "$@" 2>&1 | tee "$out/$name.log"
+}
+if [ "$name" = all ]; then
+    run attention_checks --seconds 90
+    run prefill --seconds 110
+    run decode --no-checks --seconds 90
+else
+    run "$name" "$@"
+fi

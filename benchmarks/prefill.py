@@ -27,7 +27,7 @@ from torch.nn.attention import sdpa_kernel
 
 from benchmarks.card_kernels import Launcher, build, build_all, limits_of
 from benchmarks.decode_peers import BACKENDS
-from benchmarks.decode_rows import DTYPES, FAILURES, WITHIN, error_of
+from benchmarks.decode_rows import DTYPES, FAILURES, PAGE, WITHIN, error_of
 from benchmarks.isolated import machine, multiprocessors, run_all, work
 from poot.planner.grouped import Numbers
 
@@ -52,6 +52,7 @@ class Prefill:
     softcap: float | None = None
     lengths: tuple[int, ...] = ()
     dtype: str = "bf16"
+    is_paged: bool = False
     goal: float = 0.0
     goal_ratio: float = 0.0
 
@@ -68,16 +69,30 @@ class Prefill:
         return self.width**-0.5
 
     @property
+    def slots(self) -> int:
+        """Of a paged row's pools: whole pages for each batch row, and one that no map names."""
+        return PAGE * (1 + self.batch * -(-self.keys // PAGE))
+
+    @property
     def flops(self) -> float:
-        """Of the two products; half of them under a causal bound."""
-        whole = 4.0 * self.batch * self.heads * self.rows * self.keys * self.width
-        return whole if self.causal is None else whole / 2
+        """Of the two products, over the keys that a causal bound leaves."""
+        seen = float(self.rows * self.keys)
+        if self.causal is not None:
+            seen = float(sum(min(self.keys, r + self.causal + 1) for r in range(self.rows)))
+        return 4.0 * self.batch * self.heads * self.width * seen
 
     def text(self) -> str:
         """The graph: one attention eqn."""
-        kv = f"{self.dtype}[{self.batch},{self.kv_heads},{self.keys},{self.width}]"
+        lead = (
+            f"{self.slots},{self.kv_heads}"
+            if self.is_paged
+            else (f"{self.batch},{self.kv_heads},{self.keys}")
+        )
+        kv = f"{self.dtype}[{lead},{self.width}]"
         q = f"{self.dtype}[{self.batch},{self.heads},{self.rows},{self.width}]"
         rows = [("q", q, ""), ("k", kv, ""), ("v", kv, "")]
+        if self.is_paged:
+            rows.append(("read", f"i32[{self.batch},{self.keys}]", f" range=(0, {self.slots})"))
         if self.lengths:
             rows.append(("len", f"i32[{self.batch}]", f" range=(1, {self.keys + 1})"))
         lines = [f'slot v{n}: {t} "{name}"{r}' for n, (name, t, r) in enumerate(rows)]
@@ -97,16 +112,19 @@ ROWS: tuple[Prefill, ...] = (
     Prefill("D256 full", 2, 8, 8, 8192, 8192, 256, goal=825),
     Prefill("D256 causal", 2, 8, 8, 8192, 8192, 256, 0, goal=800),
     Prefill("GQA 32/8 causal", 4, 32, 8, 4096, 4096, 128, 0, goal=700),
+    Prefill("GQA 32/8 causal paged", 4, 32, 8, 4096, 4096, 128, 0, is_paged=True),
+    Prefill("D128 causal paged", 2, 16, 16, 8192, 8192, 128, 0, is_paged=True),
+    Prefill("D128 chunk 512 paged", 4, 32, 8, 512, 8192, 128, 7680, is_paged=True),
     Prefill("D128 L16384 causal", 1, 16, 16, 16384, 16384, 128, 0),
     Prefill("D128 L1024 full", 16, 16, 16, 1024, 1024, 128),
     Prefill("D128 L1024 causal", 16, 16, 16, 1024, 1024, 128, 0),
     Prefill("GQA L2048 causal", 1, 32, 8, 2048, 2048, 128, 0),
 )
 CHECKS: tuple[Prefill, ...] = tuple(
-    Prefill(f"check D{width} {dtype} {n}", 2, 4, 2, rows, keys, width, causal, window, cap, lengths,
-            dtype)
+    Prefill(f"check D{width} {dtype} {n}{' paged' if paged else ''}", 2, 4, 2, rows, keys, width,
+            causal, window, cap, lengths, dtype, paged)
     for width in (64, 128, 256)
-    for dtype in ("bf16", "f16")
+    for dtype, paged in (("bf16", False), ("f16", False), ("bf16", True))
     for n, (rows, keys, causal, window, cap, lengths) in enumerate((
         (1000, 1000, None, None, None, ()),
         (777, 777, 0, None, None, ()),
@@ -129,6 +147,15 @@ class Tensors:
     v: torch.Tensor
     out: torch.Tensor
     lengths: torch.Tensor
+    key_pool: torch.Tensor | None = None
+    value_pool: torch.Tensor | None = None
+    read: torch.Tensor | None = None
+
+    def operands(self) -> list[torch.Tensor]:
+        """As the kernel takes them."""
+        if self.key_pool is None or self.value_pool is None or self.read is None:
+            return [self.q, self.k, self.v, self.lengths]
+        return [self.q, self.key_pool, self.value_pool, self.read, self.lengths]
 
     @staticmethod
     def of(row: Prefill) -> Tensors:
@@ -139,7 +166,26 @@ class Tensors:
         for b, length in enumerate(row.lengths):
             k[b, :, length:], v[b, :, length:] = float("nan"), float("nan")
         lengths = torch.tensor(row.lengths or (0,), dtype=torch.int32, device=DEVICE)
-        return Tensors(q, k, v, torch.empty_like(q), lengths)
+        made = Tensors(q, k, v, torch.empty_like(q), lengths)
+        if row.is_paged:
+            made.page(row)
+        return made
+
+    def page(self, row: Prefill) -> None:
+        """Pools in pages of random order that hold the same keys and values; NaN elsewhere."""
+        pages = -(-row.keys // PAGE)
+        order = torch.randperm(row.batch * pages, device=DEVICE).view(row.batch, pages) + 1
+        at = torch.arange(PAGE, device=DEVICE)
+        slots = (order[:, :, None] * PAGE + at).view(row.batch, -1)[:, : row.keys]
+        shape = (row.slots, row.kv_heads, row.width)
+        pools = [torch.full(shape, float("nan"), dtype=self.k.dtype, device=DEVICE)
+                 for _ in range(2)]  # fmt: skip
+        for pool, dense in zip(pools, (self.k, self.v), strict=True):
+            pool[slots.reshape(-1)] = dense.transpose(1, 2).reshape(-1, row.kv_heads, row.width)
+        for b, length in enumerate(row.lengths):
+            slots[b, length:] = 0
+        self.key_pool, self.value_pool = pools
+        self.read = slots.to(torch.int32).contiguous()
 
 
 def reference(row: Prefill, t: Tensors, b: int, h: int) -> torch.Tensor:
@@ -213,8 +259,7 @@ def run_row(row: Prefill) -> dict[str, object]:
     t = Tensors.of(row)
     limits = limits_of(torch.cuda.get_device_properties(0).multi_processor_count)
     launcher = Launcher(build(row, limits), FOLDER)
-    ins = (t.q, t.k, t.v, t.lengths)
-    pointers = {("in", n): x.data_ptr() for n, x in enumerate(ins)}
+    pointers = {("in", n): x.data_ptr() for n, x in enumerate(t.operands())}
     counters = torch.full((64,), -1, dtype=torch.int32, device=DEVICE)
     pointers |= {("out", 0): t.out.data_ptr(), ("scratch", 0): counters.data_ptr()}
     arguments = launcher.arguments(pointers)
@@ -236,10 +281,12 @@ def run_row(row: Prefill) -> dict[str, object]:
     if row.name.startswith("check"):
         return report
     calls: dict[str, Callable[[], object]] = {"poot": poot}
-    for name in ("cudnn", "flash"):
+    # SDPA's causal bound starts at the first key, poot's where the row says.
+    peers = ("cudnn", "flash") if row.rows == row.keys else ()
+    for name in peers:
         calls[name] = _peer(row, t, name)
     report["peer errors"] = {}
-    for name in ("cudnn", "flash"):
+    for name in peers:
         try:
             got = calls[name]()
             assert isinstance(got, torch.Tensor)
@@ -299,7 +346,7 @@ def main() -> None:
     print(f"{len(facts)} kernels built; spilled or refused: {bad}", flush=True)
     log = given.out / "prefill-rows.jsonl"
     log.unlink(missing_ok=True)
-    names = [*(c.name for c in checks[::9]), *(r.name for r in rows)]
+    names = [*(c.name for c in checks[::11]), *(r.name for r in rows)]
     names += [c.name for c in checks if c.name not in names]
     reports = run_all("benchmarks.prefill", names, FOLDER, log, end)
     found = {c.name: reports.get(c.name, {}) for c in checks}

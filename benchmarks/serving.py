@@ -21,10 +21,13 @@ from poot.llm.layout import Layout
 from poot.llm.load import Checkpoint, read_checkpoint
 from poot.llm.paged import KV_TYPES
 from poot.llm.request import Handle, Request, Result
+from poot.llm.sampling import Sampling
 from poot.llm.serving import Served, serve_model
 from tests.support.smollm2 import smollm2_path
 
 PREFIX = 2000
+CHUNKS = ((1, 16), (1, 64), (4, 64))
+GREEDY = Sampling()
 NEAR = 1e-3
 TEXTS = (
     "The capital of France is", "A compiler takes a program", "One, two, three,", "Water boils at",
@@ -44,11 +47,6 @@ class Sheet:
         if not is_good:
             self.failed.append(name)
         print(f"{name}: {value}{'' if is_good else '  <- NOT AS IT HAS TO BE'}", flush=True)
-
-
-def layout(rows: Sequence[int], capacity: int, blocks: int, kv: str = "f32") -> Layout:
-    chunks = ((1, 16), (1, 64), (4, 64))
-    return Layout(blocks, capacity, tuple(rows), chunks, kv=kv, sampled=kv == "f32")
 
 
 def timed(engine: Engine, prompt: Sequence[int]) -> float:
@@ -101,14 +99,21 @@ def company(engine: Engine, checkpoint: Checkpoint, sheet: Sheet) -> None:
     sheet.note("tokens that are equal in all", f"{equal} of {total}")
 
 
-def throughput(engine: Engine, vocab: int, requests: int, sheet: Sheet, name: str) -> None:
+def throughput(
+    engine: Engine,
+    vocab: int,
+    requests: int,
+    sheet: Sheet,
+    name: str,
+    how: Sampling = GREEDY,
+) -> None:
     """Requests of 16 to 255 tokens and 64 new ones, all submitted at once."""
     rng = np.random.default_rng(1)
     before = engine.metrics()
     began = time.perf_counter()
     for _ in range(requests):
         prompt = tuple(int(t) for t in rng.integers(0, vocab, int(rng.integers(16, 256))))
-        engine.submit(Request(prompt, 64))
+        engine.submit(Request(prompt, 64, how))
     engine.run()
     took = time.perf_counter() - began
     after = engine.metrics()
@@ -132,7 +137,7 @@ def main() -> None:
     parser.add_argument("--dtype", default="file")
     parser.add_argument("--rows", default="1,4,8", help="decode entry points")
     parser.add_argument("--requests", type=int, default=32)
-    parser.add_argument("--parts", default="prefix,company,throughput,kv")
+    parser.add_argument("--parts", default="prefix,company,throughput,sampled,kv")
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
     rows, parts = [int(n) for n in given.rows.split(",")], given.parts.split(",")
@@ -141,8 +146,9 @@ def main() -> None:
     sheet.note("decode rows", rows)
     checkpoint = read_checkpoint(smollm2_path())
     vocab = checkpoint.config.vocab
-    big = layout(rows, PREFIX + 48, max(2 * 128, rows[-1] * 24) + 8)
-    if set(parts) & {"prefix", "company", "throughput"}:
+    blocks = max(2 * 128, rows[-1] * 24) + 8
+    big = Layout(blocks, PREFIX + 48, tuple(rows), CHUNKS, sampled="sampled" in parts)
+    if set(parts) & {"prefix", "company", "throughput", "sampled"}:
         made = served(checkpoint, big, given.target, given.dtype)
         if "company" in parts:
             company(made.engine, checkpoint, sheet)
@@ -150,9 +156,13 @@ def main() -> None:
             prefix(made.engine, vocab, sheet)
         if "throughput" in parts:
             throughput(made.engine, vocab, given.requests, sheet, "f32 cache")
+        if "sampled" in parts:
+            how = Sampling(temperature=0.8, top_k=50, top_p=0.95)
+            throughput(made.engine, vocab, given.requests, sheet, "sampled on the device", how)
         made.session.close()
     if "kv" in parts:
-        small = replace(big, capacity=384, prefill=((1, 64),), sampled=False)
+        few = tuple(sorted({rows[0], rows[-1]}))
+        small = replace(big, capacity=384, decode_rows=few, prefill=((1, 64),), sampled=False)
         for kv in KV_TYPES:
             made = served(checkpoint, replace(small, kv=kv), given.target, given.dtype)
             throughput(made.engine, vocab, given.requests, sheet, f"{kv} cache, capacity 384")

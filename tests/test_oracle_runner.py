@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+import poot
 from poot.ir.graph import Graph
 from poot.oracle import Folded
 from poot.oracle_runner import OracleRunner
@@ -71,3 +72,15 @@ def test_a_fork_moves_alone():
     assert fork.read_state(kv).any()
     assert not runner.read_state(kv).any()
     assert fork.timed("main")[0][:2] == ("oracle", "numpy")
+
+
+def test_an_entry_point_may_lack_weights_that_another_has():
+    spec = poot.state((2,))
+    with_weight = poot.trace(lambda kept, w: (kept + w, kept + w), (spec, poot.weight((2,))))
+    without = poot.trace(lambda kept: (kept * 1.0, kept * 2.0), (spec,))
+    session = poot.compile({"main": with_weight, "double": without}, "oracle").bind(
+        {"w": np.ones(2, np.float32)}
+    )
+    session.step("main")
+    session.step("double")
+    np.testing.assert_array_equal(session.state["kept"], 2.0)

@@ -18,6 +18,7 @@ from poot.codegen.emitters import emit
 from poot.codegen.gen.lower import lower
 from poot.codegen.gen.lowered import Lowered
 from poot.codegen.stored import decode, encode
+from poot.collector import collector_paused
 from poot.errors import BackendUnavailable, BindError, FormatError
 from poot.ir.graph import Graph
 from poot.knobs import knobs
@@ -226,6 +227,7 @@ def _check_options(
         raise BindError(f"progress needs a function (stage, done, total): got {progress!r}")
 
 
+@collector_paused()
 def compile(
     graphs: Graph | Mapping[str, Graph],
     target: str | DeviceLimits | Device = "auto",

@@ -14,7 +14,9 @@ class DeviceLimits:
     `target` is the emitter ("spirv", "ptx", "hip", "llvm", or "oracle"); `subgroup` the width
     kernels may count on, 0 where subgroup ops can't be used. `vector` is a CPU's f32 lanes in a
     vector; GPUs have 1. `loop_trips` is how often a lane may go round its loops, all together,
-    before the driver ends them without a word; 0 where it never does."""
+    before the driver ends them without a word; 0 where it never does. `counts_residents`: it is
+    known how many groups of a kernel are resident at once, so that they may wait for one another.
+    """
 
     name: str
     target: str
@@ -38,6 +40,7 @@ class DeviceLimits:
     caches: tuple[int, int, int] = (0, 0, 0)
     is_software: bool = False
     loop_trips: int = 0
+    counts_residents: bool = False
 
     def __str__(self) -> str:
         return "\n".join(f"{f.name} {getattr(self, f.name)}" for f in fields(self))
@@ -104,6 +107,7 @@ PROFILES: dict[str, DeviceLimits] = {
             has_matrix_units=True,
             has_async_copy=True,
             arch="sm_90a",
+            counts_residents=True,
         ),
         # AMD CDNA 3 ISA guide and HIP device properties.
         DeviceLimits(

@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 import numpy as np
 
 from poot.backends.base import Device
+from poot.carried import Carried
 from poot.device_array import Stored
 from poot.failures import feed_failure, guard_failure
 from poot.ir.dtypes import DTYPES
@@ -59,7 +60,10 @@ class OracleRunner:
     def prepare(self, entry: str, fed: bool) -> None:
         """Folds the entry point's weights, once."""
         if entry not in self._left:
-            self._left[entry] = fold(self._graphs[entry], self._weights, shared=self._folded)
+            graph = self._graphs[entry]
+            own = {i.name for i in graph.inputs}
+            weights = {n: x for n, x in self._weights.items() if n in own}
+            self._left[entry] = fold(graph, weights, shared=self._folded)
 
     def _slot(self, entry: str, name: str) -> Input:
         return next(i for i in self._sources[entry].inputs if i.name == name)
@@ -87,6 +91,9 @@ class OracleRunner:
 
     def record(self, entry: str) -> bool:
         return False
+
+    def carried(self, entry: str) -> Carried | None:
+        return None
 
     def send(self, entry: str, fed: bool) -> None:
         """Checks the slots that came from a device array."""

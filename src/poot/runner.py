@@ -9,7 +9,16 @@ from typing import Protocol
 
 import numpy as np
 
-from poot.backends.base import Buffer, BufferRef, Device, Executable, Launch, Together
+from poot.backends.base import (
+    Buffer,
+    BufferRef,
+    Device,
+    Executable,
+    Launch,
+    TakesSlots,
+    Together,
+)
+from poot.carried import Carried
 from poot.device_array import Stored
 from poot.device_bytes import from_device, to_device
 from poot.errors import RangeError, ValidationError
@@ -62,6 +71,10 @@ class Runner(Protocol):
     def read_state(self, i: Input) -> np.ndarray: ...
     def write_state(self, i: Input, array: np.ndarray) -> None: ...
     def record(self, entry: str) -> bool: ...
+    def carried(self, entry: str) -> Carried | None:
+        """How a recorded entry point brings its slots along; None where they go by `send`."""
+        ...
+
     def send(self, entry: str, fed: bool) -> None:
         """Brings slots to the device; with `fed`, runs what checks those that came from there. No
         State is written."""
@@ -110,6 +123,7 @@ class DeviceRunner:
         self._residents: dict[str, Resident] = {r.name: r for r in program.plan.residents}
         self._own: dict[str, Buffer] = {}
         self._ready: dict[str, Executable | None] = {}
+        self._carried: dict[str, Carried] = {}
         self._doubtful: set[str] = set()  # entry points whose word may be false
         self._together = device.together if isinstance(device, Together) else nullcontext
         for space, nbytes in program.plan.spaces:
@@ -237,13 +251,28 @@ class DeviceRunner:
 
     def record(self, entry: str) -> bool:
         made = self._executable(self._entries[entry])
+        if isinstance(made, TakesSlots) and len(self._staged) == 1:
+            ((space, staged),) = self._staged.items()
+            room = made.record_with(space)
+            if room:
+                places = {n: at for (e, n), (_, at) in self._plain.items() if e == entry}
+                stored = self.stored(entry)
+                self._carried[entry] = Carried(made, staged, room, places, stored)
+                return True
         return made is None or made.record()
+
+    def carried(self, entry: str) -> Carried | None:
+        return self._carried.get(entry)
 
     def send(self, entry: str, fed: bool) -> None:
         plan = self._entries[entry]
         if not fed and entry in self._doubtful:
             self._write_word(entry)
-        self._copy_slots()
+        carried = self._carried.get(entry)
+        if carried is not None:
+            carried.make_room()
+        if fed or carried is None or not carried.takes_all():
+            self._copy_slots()
         self._doubtful.discard(entry)
         if fed and plan.feed is not None:
             self._doubtful.add(entry)
@@ -252,6 +281,10 @@ class DeviceRunner:
                 made.run()
 
     def run(self, entry: str) -> None:
+        carried = self._carried.get(entry)
+        if carried is not None:
+            carried.run()
+            return
         made = self._executable(self._entries[entry])
         if made is not None:
             made.run()
@@ -302,6 +335,7 @@ class DeviceRunner:
             for call in self._program.lowered[step.request].calls
         ]
         made = self._executable(plan)
+        self._copy_slots()  # what `send` left for a recording
         times = made.timed() if made is not None else []
         return [(op, kernel, us) for (op, kernel), us in zip(names, times, strict=True)]
 
@@ -326,6 +360,7 @@ class DeviceRunner:
         self._own.clear()
         self._all = {}
         self._ready.clear()
+        self._carried.clear()
 
 
 def _ref(p: Place) -> BufferRef:

@@ -21,6 +21,7 @@ from poot.ir.transaction import can_be_fed
 from poot.ir.tree import Tree, unflatten
 from poot.profile import Profile
 from poot.program import Compiled
+from poot.quick_step import QuickStep
 from poot.runner import Failure, Runner
 from poot.slots import WRITE_MAP
 from poot.step_slots import HeldSlots, SlotCheck
@@ -166,6 +167,7 @@ class Session:
         lock = threading.RLock()
         self._exclusive, self._locked = Exclusive(lock), Locked(lock)
         self._held = HeldSlots()
+        self._quick: dict[str, QuickStep] = {}
         self._number = 0
         self._pending: tuple[str, tuple[str, ...]] | None = None
         self._failed: Failure | None = None
@@ -378,16 +380,18 @@ class Session:
         stays = self._device_outputs
         if device_outputs is not None:
             stays = need_flag(device_outputs, "device_outputs")
-        with self.exclusive():
+        with self._exclusive:
             graph = self._graph(entry)
-            with self.runner.together():
-                fed = self._begin(entry, slots)
-                with Writing(self, graph):
-                    self.runner.run(entry)
+            quick = self._quick.get(entry)
+            if quick is None or not self._step_quickly(graph, quick, slots):
+                fed = self._step_at_length(entry, graph, slots)
+            else:
+                fed = ()
             if stays:
                 self._pending = (entry, fed)
                 ticket = StepTicket(self, self._number)
-                return _nested(graph, [DeviceArray(s, ticket) for s in self.runner.stored(entry)])
+                stored = self.runner.stored(entry) if quick is None else quick.stored
+                return _nested(graph, [DeviceArray(s, ticket) for s in stored])
             with Writing(self, graph):
                 failed, outputs = self.runner.results(entry, bool(fed))
             self._note(failed, entry, fed)
@@ -395,12 +399,42 @@ class Session:
                 raise failed
         return _nested(graph, outputs)
 
+    def _step_at_length(
+        self, entry: str, graph: Graph, slots: Mapping[str, object]
+    ) -> tuple[str, ...]:
+        with self.runner.together():
+            fed = self._begin(entry, slots)
+            with Writing(self, graph):
+                self.runner.run(entry)
+        return fed
+
+    def _step_quickly(self, graph: Graph, quick: QuickStep, slots: Mapping[str, object]) -> bool:
+        """The same for a recorded entry point whose slots are plain; False where these aren't, and
+        then nothing has run."""
+        if self._pending is not None:
+            self._settle()
+        if self._unknown or not quick.send(slots):
+            return False
+        self._number += 1
+        self._failed = None
+        try:
+            quick.run()
+        except BaseException:
+            self.states_stopped(graph)
+            raise
+        return True
+
     def capture(self, entry: str = "main") -> Replay:
         """A runner of one entry point whose launches are recorded once, where the backend can
         (`is_replay`)."""
         with self.exclusive():
             self._graph(entry)
-            return Replay(self, entry, self.runner.record(entry))
+            is_replay = self.runner.record(entry)
+            carried = self.runner.carried(entry)
+            if carried is not None:
+                checks = self._slot_checks[entry]
+                self._quick[entry] = QuickStep(entry, checks, self._held, carried)
+            return Replay(self, entry, is_replay)
 
     def reset(self) -> None:
         """Zeroes every State."""
@@ -451,6 +485,7 @@ class Session:
             self._exclusive.is_open = False
             self._number += 1
             self._pending = None
+            self._quick.clear()
             self.runner.close()
 
 

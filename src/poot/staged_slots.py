@@ -66,6 +66,24 @@ class StagedSlots:
                 merged.append([first, last])
         return [(first, self.data[first:last]) for first, last in merged]
 
+    def span(self, most: int) -> Span | None:
+        """[first, last) of all that has to be copied, as one run of up to `most` bytes; (0, 0)
+        where nothing has; None where it takes several runs, or more."""
+        dirty = self._dirty
+        if len(dirty) == 1:
+            (only,) = dirty
+            return only if only[1] - only[0] <= most else None
+        if not dirty:
+            return 0, 0
+        if self._foreign:
+            return None
+        first, last = min(dirty)[0], max(d[1] for d in dirty)
+        return (first, last) if last - first <= most else None
+
+    def view(self, first: int, last: int) -> memoryview:
+        """The bytes [first, last), until they are written again."""
+        return self._view[first:last]
+
     def done(self) -> None:
         """All runs are on the device."""
         self._dirty.clear()

@@ -34,8 +34,9 @@ class SlotCheck:
         # A write map's rows are checked as a whole, and more than one word by numpy.
         self._is_plain = slot.kind != WRITE_MAP and (slot.range is None or self._is_one)
 
-    def __call__(self, value: object) -> np.ndarray:
-        """The value as an array of the slot's type, or a scalar of numpy's."""
+    def plain(self, value: object) -> np.ndarray | None:
+        """The value, an array or a scalar of numpy's, where a few comparisons tell that it is
+        right."""
         if self._is_plain and isinstance(value, (np.ndarray, np.generic)):
             given = cast("np.ndarray", value)  # a scalar of numpy's answers all that is asked here
             if given.dtype == self.dtype and given.shape == self.shape:
@@ -44,7 +45,12 @@ class SlotCheck:
                 lo, hi = self._range
                 if lo <= given.item() < hi:
                     return given
-        return self._whole(cast("object", value))  # isinstance leaves its parameters unknown
+        return None
+
+    def __call__(self, value: object) -> np.ndarray:
+        """The value as an array of the slot's type, or a scalar of numpy's."""
+        given = self.plain(value)
+        return self._whole(value) if given is None else given
 
     def _whole(self, value: object) -> np.ndarray:
         if isinstance(value, ForwardSlotMap):
@@ -62,6 +68,14 @@ class HeldSlots:
 
     def __contains__(self, key: Key) -> bool:
         return key in self._bytes or key in self._bound
+
+    def known(self, key: Key) -> bytes | None:
+        """The bytes that the last step gave, where the slot still holds them."""
+        return self._bytes.get(key)
+
+    def keep(self, key: Key, raw: bytes) -> None:
+        """Bytes in place of those that `known` gave."""
+        self._bytes[key] = raw
 
     def take(self, key: Key, value: np.ndarray) -> bytes | None:
         """Keeps a copy of the value; its bytes where they differ from what is held."""

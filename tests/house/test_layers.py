@@ -10,15 +10,15 @@ import pytest
 from tests.support.sources import Source, functions, sources
 
 LAYERS = (
-    "errors knobs limits cache",
+    "errors knobs limits cache collector",
     "ir slots device_bytes codegen.kir",
     "oracle trace ops",
     "passes",
     "planner",
     "codegen",
     "backends",
-    "program device_array failures staged_slots step_slots runner oracle_runner binding bound_slots"
-    " profile session report api jit",
+    "program device_array failures staged_slots step_slots carried quick_step runner oracle_runner"
+    " binding bound_slots profile session report api jit",
     "explain cli llm",
 )
 RANK = {f"poot.{name}": rank for rank, row in enumerate(LAYERS) for name in row.split()}

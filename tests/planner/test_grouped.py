@@ -1,18 +1,23 @@
 """When a decode is grouped, with which numbers, and why not."""
 
+from dataclasses import replace
+
 import pytest
 
+from poot.ir.text import parse
 from poot.limits import DeviceLimits, profile
-from poot.planner.grouped import geometry
+from poot.planner.grouped import choose_grouped, geometry
 from poot.planner.request import Request
+from poot.planner.steps import canonical_body
 from tests.support.launch import request_of
 from tests.support.requests import attention_text
 
 H200 = profile("h200")
+DECODE = {"heads": (8, 2), "rows": 1, "keys": 300, "widths": (64, 64)}
 
 
 def choice(limits: DeviceLimits = H200, dtype: str = "bf16", **given: object) -> Request:
-    rest = {"heads": (8, 2), "rows": 1, "keys": 300, "widths": (64, 64), **given}
+    rest = {**DECODE, **given}
     return request_of(attention_text(dtype, **rest), "attention", limits=limits)  # type: ignore[arg-type]
 
 
@@ -46,11 +51,11 @@ def test_its_words_between_groups_are_at_rest_between_launches():
 @pytest.mark.parametrize(
     "given, name",
     [
-        ({"rows": 2}, "streaming"),
-        ({"widths": (48, 48)}, "split_kv"),
+        ({"rows": 2, "dtype": "f32"}, "streaming"),
+        ({"widths": (48, 48)}, "grouped_split"),
         ({"widths": (64, 128)}, "split_kv"),
-        ({"heads": (22, 2)}, "split_kv"),
-        ({"causal": 200, "window": 5}, "split_kv"),
+        ({"heads": (22, 2)}, "grouped_split"),
+        ({"causal": 200, "window": 5}, "grouped_split"),
         ({"extra": (("k_shared", "bf16[2,1,300,8]"),)}, "split_kv"),
     ],
     ids=str,
@@ -62,3 +67,10 @@ def test_what_it_has_no_code_for_keeps_the_portable_schedules(given, name):
 def test_other_targets_keep_the_portable_schedules():
     for name in ("lavapipe", "mi300x", "cpu-avx2"):
         assert choice(profile(name)).schedule.name != "grouped"
+
+
+def test_a_device_that_counts_no_resident_groups_says_so_and_takes_another():
+    limits = replace(profile("h200"), counts_residents=False)
+    assert choice(limits).schedule.name == "split_kv"
+    body = canonical_body(parse(attention_text("bf16", **DECODE)), ())  # type: ignore[arg-type]
+    assert "h200 as it is driven can't count resident groups" in choose_grouped(body, limits)

@@ -39,7 +39,6 @@ def test_sections_divide_the_heads_and_fit_the_cache():
         {"dtype": "f32"},
         {"widths": (96, 96)},
         {"widths": (64, 128)},
-        {"extra": (("read", "i32[2,300]"),)},
         {"extra": (("k_shared", "bf16[2,1,300,8]"),)},
         {"limits": profile("mi300x")},
     ],

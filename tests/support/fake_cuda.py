@@ -3,6 +3,7 @@ record of what was asked in which order."""
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -11,6 +12,7 @@ import numpy as np
 
 from poot.backends.cuda.device import CudaDevice
 from poot.backends.cuda.provider import Call, Facts, Handle, Pinned, Resources, refuse
+from poot.backends.cuda.slot_ring import NAME as TAKE_SLOTS
 from poot.backends.launches import CLUSTER, MAPS, RESIDENT
 from poot.codegen.attributes import TensorView
 from poot.codegen.kir.nodes import Blob, Kernel
@@ -20,12 +22,14 @@ from poot.errors import CaptureUnavailable, LaunchError
 from poot.limits import profile
 
 START = 0x7F0000000000
+HOST = 0x100000000
 
 
 @dataclass(slots=True)
 class FakeDriver:
     """Answers as `poot.backends.cuda.provider.Driver`. `fails` maps what is asked to the driver
-    result that it gets; `total` is the device's memory in bytes."""
+    result that it gets; `total` is the device's memory in bytes. With `is_behind` graphs run when
+    somebody waits."""
 
     kernels: dict[str, Kernel] = field(default_factory=dict)
     has_graphs: bool = True
@@ -34,6 +38,9 @@ class FakeDriver:
     asked: list[str] = field(default_factory=list)
     memory_at: dict[int, np.ndarray] = field(default_factory=dict)
     host_nbytes: int = 0
+    host_at: dict[int, np.ndarray] = field(default_factory=dict)
+    is_behind: bool = False
+    waiting: list[tuple[Call, ...]] = field(default_factory=list)
     next: int = START
     stream: int = 7
     can: frozenset[str] = frozenset({CLUSTER, MAPS, RESIDENT})
@@ -66,12 +73,18 @@ class FakeDriver:
         self._ask("free")
         del self.memory_at[pointer]
 
+    @property
+    def is_alive(self) -> bool:
+        return self.is_open
+
     def held(self) -> AbstractContextManager[object]:
         return nullcontext()
 
     def pinned(self, nbytes: int) -> Pinned:
-        self.host_nbytes += nbytes
-        return Pinned(np.zeros(nbytes, np.uint8), 0)
+        address = HOST + self.host_nbytes
+        self.host_nbytes += -(-nbytes // 4096) * 4096
+        self.host_at[address] = np.full(nbytes, 0x5A, np.uint8)
+        return Pinned(self.host_at[address], address)
 
     def send(self, pointer: int, source: Pinned, first: int, nbytes: int) -> None:
         self.copy_in(pointer, source.array[first : first + nbytes])
@@ -87,6 +100,7 @@ class FakeDriver:
         self._bytes(pointer, source.nbytes)[:] = source
 
     def copy_out(self, target: np.ndarray, pointer: int) -> None:
+        self.catch_up()
         self._ask("copy out", str(target.nbytes))
         target[:] = self._bytes(pointer, target.nbytes)
 
@@ -96,6 +110,7 @@ class FakeDriver:
 
     def synchronize(self) -> None:
         self._ask("synchronize")
+        self.catch_up()
 
     def follow(self, stream: int) -> None:
         self._ask("follow", str(stream))
@@ -121,8 +136,23 @@ class FakeDriver:
     def bind(self, calls: Sequence[Call]) -> tuple[Call, ...]:
         return tuple(calls)
 
+    def _take_slots(self, call: Call) -> None:
+        """What the first node of a graph with a ring does (`slot_ring.take_text`)."""
+        ring_at, count_at, slots_at, mask, stride = struct.unpack("<3Q2I", call.arguments)
+        ring = self.host_at[ring_at]
+        count = self._bytes(count_at, 4).view(np.uint32)
+        entry = ring[64 + (int(count[0]) & mask) * stride :]
+        first, words = (int(x) for x in entry[:8].view(np.uint32))
+        if words:
+            self._bytes(slots_at + first, 4 * words)[:] = entry[16 : 16 + 4 * words]
+        count += np.uint32(1)
+        ring[:4].view(np.uint32)[:] = count
+
     def _run(self, call: Call) -> None:
         self._ask("launch", call.name, is_launch=True)
+        if call.name == TAKE_SLOTS:
+            self._take_slots(call)
+            return
         kernel = self.kernels.get(call.name)
         if kernel is None:
             return
@@ -159,8 +189,16 @@ class FakeDriver:
     def replay(self, graph: Handle) -> None:
         assert isinstance(graph, tuple)
         self._ask("replay")
-        for call in graph[1]:
-            self._run(call)
+        self.waiting.append(graph[1])
+        if not self.is_behind:
+            self.catch_up()
+
+    def catch_up(self) -> None:
+        """Runs the graphs that were launched and haven't run."""
+        graphs, self.waiting = self.waiting, []
+        for calls in graphs:
+            for call in calls:
+                self._run(call)
 
     def release(self, graph: Handle) -> None:
         self.asked.append("release")

@@ -55,7 +55,13 @@ class Device:
         return 1 << 30
 
     def get_attribute(self, which: str) -> int:
-        return {"COMPUTE_CAPABILITY_MAJOR": 8, "COMPUTE_CAPABILITY_MINOR": 0}.get(which, 1)
+        known = {
+            "COMPUTE_CAPABILITY_MAJOR": 8, "COMPUTE_CAPABILITY_MINOR": 0,
+            "MAX_THREADS_PER_MULTIPROCESSOR": 2048, "MAX_REGISTERS_PER_MULTIPROCESSOR": 65536,
+            "MAX_SHARED_MEMORY_PER_MULTIPROCESSOR": 164 << 10,
+            "RESERVED_SHARED_MEMORY_PER_BLOCK": 1024, "MAX_BLOCKS_PER_MULTIPROCESSOR": 32,
+        }  # fmt: skip
+        return known.get(which, 1)
 
     def retain_primary_context(self) -> Context:
         FakePycuda.calls.append("retain")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from poot.backends.cuda.device import CudaDevice
-from poot.backends.cuda.provider import Call, Facts, Handle, refuse
+from poot.backends.cuda.provider import Call, Facts, Handle, Pinned, refuse
 from poot.errors import LaunchError
 from poot.limits import profile
 from tests.support.fake_cuda import FakeDriver
@@ -32,12 +32,19 @@ class PtxDriver(FakeDriver):
 
     machine: Memory = field(default_factory=lambda: Memory(MEMORY_NBYTES))
     sizes: dict[int, int] = field(default_factory=dict)
+    top: int = MEMORY_NBYTES  # page-locked memory is in the machine's too, from its end on down
 
     def _bytes(self, pointer: int, nbytes: int) -> np.ndarray:
         return self.machine.bytes_at(pointer, nbytes)
 
     def memory(self) -> tuple[int, int]:
-        return MEMORY_NBYTES - self.machine.next, MEMORY_NBYTES
+        return self.top - self.machine.next, MEMORY_NBYTES
+
+    def pinned(self, nbytes: int) -> Pinned:
+        self.top -= -(-nbytes // 256) * 256
+        assert self.top >= self.machine.next, "the machine is out of memory"
+        self.machine.live[self.top : self.top + nbytes] = True
+        return Pinned(self.machine.bytes_at(START + self.top, nbytes), START + self.top)
 
     def allocate(self, nbytes: int) -> int:
         if nbytes > self.memory()[0]:

@@ -72,6 +72,25 @@ class Executable(Protocol):
         ...
 
 
+@runtime_checkable
+class TakesSlots(Protocol):
+    """An executable whose recording can bring bytes of one buffer along with a run: no copy has to
+    be enqueued before it."""
+
+    def record_with(self, space: str) -> int:
+        """As `record`, for the buffer of that name. How many bytes a run can bring; 0 where there
+        is no such recording."""
+        ...
+
+    def make_room(self) -> None:
+        """Returns when the next run can bring its bytes: what fails here has run nothing."""
+        ...
+
+    def run_with(self, first: int, raw: memoryview | bytes) -> None:
+        """Runs the list with `raw` for the bytes from `first` on, whole words."""
+        ...
+
+
 class Device(Protocol):
     """One device of one backend, with its queue. Methods raise BackendError's children, with kernel
     and byte counts."""
@@ -173,6 +192,7 @@ __all__ = [
     "Launch",
     "SharedView",
     "SharesMemory",
+    "TakesSlots",
     "TensorView",
     "Together",
 ]

@@ -104,6 +104,8 @@ def flatten(
 
 def unflatten(tree: Tree, leaves: Sequence[object]) -> object:
     """The nested value that `flatten` took apart, with other leaves in the same order."""
+    if tree.kind == "leaf" and len(leaves) == 1:
+        return leaves[0]
     assert len(leaves) == tree.leaves, (len(leaves), tree.leaves)
     return _rebuild(tree, iter(leaves))
 

@@ -16,8 +16,15 @@ from poot.llm.chat import ChatTemplate
 from poot.llm.config import LlamaConfig, read_llama_config
 from poot.llm.generate import chunks, generate
 from poot.llm.gguf_file import GgufFile, read_gguf
+from poot.llm.json_config import read_json_config
+from poot.llm.json_tokenizer import read_json_template, read_json_tokenizer
+from poot.llm.models.decoder import decoder_arrays, decoder_graphs
+from poot.llm.models.families.table import read_family
 from poot.llm.models.llama import entry_name, llama_arrays, llama_graphs
+from poot.llm.models.parts.kinds import Decoder
+from poot.llm.models.parts.places import check_places
 from poot.llm.sampling import Sampling
+from poot.llm.tensor_files import TensorFiles, read_tensor_files
 from poot.llm.tokenizer import Tokenizer, read_tokenizer
 from poot.session import Session
 
@@ -28,10 +35,11 @@ GRAIN = 64  # capacities are multiples of it, so that runs of like length share 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A checked GGUF file with what it says of its model. No weight is on a device yet."""
+    """A checked checkpoint with what it says of its model: a GGUF file with a LlamaConfig, or a
+    folder of safetensors with a Decoder. No weight is on a device yet."""
 
-    file: GgufFile
-    config: LlamaConfig
+    file: GgufFile | TensorFiles
+    config: LlamaConfig | Decoder
     tokenizer: Tokenizer
     template: ChatTemplate | None
 
@@ -84,7 +92,11 @@ class LoadedModel:
 
 
 def read_checkpoint(path: Path | str) -> Checkpoint:
-    """Read and check a GGUF file's header, configuration and tokenizer. Raises FormatError."""
+    """Read and check a GGUF file's header, configuration and tokenizer, or those of a folder with
+    config.json, safetensors and tokenizer.json. Raises FormatError."""
+    path = Path(path)
+    if path.is_dir():
+        return _read_folder(path)
     file = read_gguf(path)
     config = read_llama_config(file)
     tokenizer = read_tokenizer(file.metadata, file.path.name)
@@ -95,6 +107,15 @@ def read_checkpoint(path: Path | str) -> Checkpoint:
         bos, eos = ("" if end is None else tokenizer.tokens[end] for end in ends)
         template = ChatTemplate(source, file.path.name, bos, eos)
     return Checkpoint(file, config, tokenizer, template)
+
+
+def _read_folder(folder: Path) -> Checkpoint:
+    keys = read_json_config(folder / "config.json")
+    model = read_family(keys)
+    files = read_tensor_files(folder)
+    check_places(model, files)
+    tokenizer = read_json_tokenizer(folder, model.vocab, keys)
+    return Checkpoint(files, model, tokenizer, read_json_template(folder, tokenizer))
 
 
 def fitting(checkpoint: Checkpoint, prompt: int, max_tokens: int) -> tuple[int, tuple[int, ...]]:
@@ -123,9 +144,22 @@ def trace_model(
     checkpoint: Checkpoint, *, capacity: int, buckets: Sequence[int], dtype: str
 ) -> dict[str, Graph]:
     """The model's entry points, by name."""
-    return llama_graphs(
-        checkpoint.file, checkpoint.config, capacity=capacity, buckets=buckets, dtype=dtype
-    )
+    file, config = checkpoint.file, checkpoint.config
+    if isinstance(file, TensorFiles) and isinstance(config, Decoder):
+        return decoder_graphs(file, config, capacity=capacity, buckets=buckets, dtype=dtype)
+    assert isinstance(file, GgufFile)
+    assert isinstance(config, LlamaConfig)
+    return llama_graphs(file, config, capacity=capacity, buckets=buckets, dtype=dtype)
+
+
+def model_arrays(checkpoint: Checkpoint, *, capacity: int, dtype: str) -> dict[str, np.ndarray]:
+    """The arrays to bind to `trace_model`'s entry points of the same capacity and dtype."""
+    file, config = checkpoint.file, checkpoint.config
+    if isinstance(file, TensorFiles) and isinstance(config, Decoder):
+        return decoder_arrays(file, config, capacity=capacity, dtype=dtype)
+    assert isinstance(file, GgufFile)
+    assert isinstance(config, LlamaConfig)
+    return llama_arrays(file, config, capacity=capacity, dtype=dtype)
 
 
 def load_model(
@@ -148,7 +182,6 @@ def load_model(
     graphs = trace_model(checkpoint, capacity=capacity, buckets=buckets, dtype=dtype)
     program = api.compile(graphs, target, progress=progress)
     progress("bind weights", 0, 1)
-    arrays = llama_arrays(checkpoint.file, checkpoint.config, capacity=capacity, dtype=dtype)
-    session = program.bind(arrays)
+    session = program.bind(model_arrays(checkpoint, capacity=capacity, dtype=dtype))
     progress("bind weights", 1, 1)
     return LoadedModel(checkpoint, program, session, capacity, tuple(buckets))

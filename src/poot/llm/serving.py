@@ -10,14 +10,22 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import cast
 
+import numpy as np
+
 from poot import api
 from poot.errors import CaptureUnavailable, RequestError
+from poot.ir.graph import Graph
 from poot.llm.adapters import read_adapter
 from poot.llm.blocks import blocks_for
+from poot.llm.config import LlamaConfig
 from poot.llm.engine import Engine, EngineOptions
+from poot.llm.gguf_file import GgufFile
 from poot.llm.layout import Layout
 from poot.llm.load import Checkpoint, Progress
+from poot.llm.models.paged_decoder import paged_decoder_arrays, paged_decoder_graphs
 from poot.llm.models.paged_llama import paged_llama_arrays, paged_llama_graphs
+from poot.llm.models.parts.kinds import Decoder
+from poot.llm.tensor_files import TensorFiles
 from poot.session import Session
 
 SEQUENCES = 4  # of the whole capacity, that the pools have room for where nobody says
@@ -60,12 +68,12 @@ def serve_model(
         )
     progress("check weights", 0, 1)
     checkpoint.file.check_finite()
-    digest = content_digest(checkpoint.file.path, digests)
+    digest = checkpoint_digest(checkpoint, digests)
     progress("trace", 0, 1)
-    graphs = paged_llama_graphs(checkpoint.file, config, layout, dtype=dtype)
+    graphs = paged_graphs(checkpoint, layout, dtype=dtype)
     program = api.compile(graphs, target, progress=progress)
     progress("bind weights", 0, 1)
-    session = program.bind(paged_llama_arrays(checkpoint.file, config, layout, dtype=dtype))
+    session = program.bind(paged_arrays(checkpoint, layout, dtype=dtype))
     with suppress(CaptureUnavailable):  # then each step's launches are issued one by one
         for entry in graphs:
             session.capture(entry)
@@ -78,12 +86,46 @@ def serve_model(
         options=options,
     )
     for name, folder in adapters:
+        if isinstance(config, Decoder):
+            raise RequestError(f"poot's {config.family} from safetensors takes no adapters yet")
         adapter = read_adapter(
             folder, heads=config.heads, kv_heads=config.kv_heads, interleaved=True
         )
         engine.load_adapter(name, adapter)
     progress("bind weights", 1, 1)
     return Served(checkpoint, program, session, engine)
+
+
+def paged_graphs(checkpoint: Checkpoint, layout: Layout, *, dtype: str) -> dict[str, Graph]:
+    """The entry points of a layout."""
+    file, config = checkpoint.file, checkpoint.config
+    if isinstance(file, TensorFiles) and isinstance(config, Decoder):
+        return paged_decoder_graphs(file, config, layout, dtype=dtype)
+    assert isinstance(file, GgufFile)
+    assert isinstance(config, LlamaConfig)
+    return paged_llama_graphs(file, config, layout, dtype=dtype)
+
+
+def paged_arrays(checkpoint: Checkpoint, layout: Layout, *, dtype: str) -> dict[str, np.ndarray]:
+    """The arrays to bind to them."""
+    file, config = checkpoint.file, checkpoint.config
+    if isinstance(file, TensorFiles) and isinstance(config, Decoder):
+        return paged_decoder_arrays(file, config, layout, dtype=dtype)
+    assert isinstance(file, GgufFile)
+    assert isinstance(config, LlamaConfig)
+    return paged_llama_arrays(file, config, layout, dtype=dtype)
+
+
+def checkpoint_digest(checkpoint: Checkpoint, folder: Path | None = None) -> str:
+    """The digest of a checkpoint's weights and of what shapes them, kept as `content_digest` keeps
+    it."""
+    file = checkpoint.file
+    if isinstance(file, GgufFile):
+        return content_digest(file.path, folder)
+    hashed = blake2b(digest_size=16)
+    for path in (file.folder / "config.json", *file.paths):
+        hashed.update(path.name.encode() + content_digest(path, folder).encode())
+    return hashed.hexdigest()
 
 
 def content_digest(path: Path, folder: Path | None = None) -> str:

@@ -8,6 +8,7 @@ bytes of a character that isn't whole yet.
 from __future__ import annotations
 
 import codecs
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -34,6 +35,7 @@ def _byte_characters() -> dict[str, int]:
 
 
 BYTE_OF = _byte_characters()
+_BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")  # how a spaced vocabulary spells a byte
 
 
 def _byte_level() -> pre_tokenizers.PreTokenizer:
@@ -58,7 +60,9 @@ class _Adds(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Tokenizer:
-    """A byte-level BPE tokenizer. Ids index `tokens`; `stops` are the ids that end an answer."""
+    """A BPE tokenizer. Ids index `tokens`; `stops` are the ids that end an answer. Tokens spell
+    bytes by characters, or, where `is_spaced`, text with U+2581 for a space and `<0xNN>` for a
+    byte."""
 
     tokens: tuple[str, ...] = field(repr=False)
     kinds: tuple[int, ...] = field(repr=False)
@@ -69,6 +73,7 @@ class Tokenizer:
     missing_bytes: frozenset[int] = field(repr=False)
     marked: tokenizers.Tokenizer = field(repr=False, compare=False)
     bare: tokenizers.Tokenizer = field(repr=False, compare=False)
+    is_spaced: bool = False
 
     def encode(self, text: str, *, special: bool = True, add_bos: bool | None = None) -> list[int]:
         """The ids of `text`. With `special`, text that spells a control token becomes it; without,
@@ -103,6 +108,9 @@ class Tokenizer:
             return b""
         if kind != NORMAL:
             return spelled.encode()
+        if self.is_spaced:
+            byte = _BYTE.fullmatch(spelled)
+            return bytes([int(byte[1], 16)]) if byte else spelled.replace("\u2581", " ").encode()
         return bytes(BYTE_OF[character] for character in spelled)
 
     def control_in(self, text: str) -> str | None:

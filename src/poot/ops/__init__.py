@@ -118,6 +118,7 @@ from poot.ops.reduction import (
     topk,
 )
 from poot.ops.rope import (
+    FactorScaling,
     LinearScaling,
     Llama3Scaling,
     YarnScaling,
@@ -161,6 +162,7 @@ from poot.ops.sparse import (
 __all__ = [
     "Array",
     "BlockKeys",
+    "FactorScaling",
     "LinearScaling",
     "Llama3Scaling",
     "YarnScaling",

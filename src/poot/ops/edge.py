@@ -20,7 +20,7 @@ from poot.ops.array import Array, as_array, recorder_of
 from poot.ops.block_keys import BlockKeys
 from poot.ops.kinds import fits, is_number, whole, wholes
 from poot.ops.record import refuse
-from poot.ops.rope import LinearScaling, Llama3Scaling, YarnScaling
+from poot.ops.rope import FactorScaling, LinearScaling, Llama3Scaling, YarnScaling
 
 
 class _Miss:
@@ -87,8 +87,8 @@ KINDS: dict[str, tuple[str, Reader]] = {
     "tuple[int, ...]": ("a tuple of ints", _wholes),
     "Axes": ("an axis, a tuple of axes or None", _anything),
     "Scaling": (
-        "a LinearScaling, Llama3Scaling or YarnScaling",
-        _is_a(LinearScaling, Llama3Scaling, YarnScaling),
+        "a LinearScaling, Llama3Scaling, YarnScaling or FactorScaling",
+        _is_a(LinearScaling, Llama3Scaling, YarnScaling, FactorScaling),
     ),
     "BlockKeys[Array]": ("a BlockKeys of traced values", _is_a(BlockKeys)),
     "Finish": ("a function of means and positions", lambda f: f if callable(f) else MISS),

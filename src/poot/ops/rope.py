@@ -59,7 +59,21 @@ class YarnScaling:
         _positive(self)
 
 
-def _positive(scaling: Scaling) -> None:
+@dataclass(frozen=True, slots=True)
+class FactorScaling:
+    """LongRoPE: the frequency of pair i divided by factors[i]. cos and sin are multiplied by
+    attention_factor."""
+
+    factors: tuple[float, ...]
+    attention_factor: float = 1.0
+
+    def __post_init__(self) -> None:
+        seen = (*self.factors, self.attention_factor)
+        if not self.factors or not all(is_number(x) and 0 < x < math.inf for x in seen):
+            refuse("FactorScaling", "factors above 0, one a pair", error=TraceError, got=repr(seen))
+
+
+def _positive(scaling: LinearScaling | Llama3Scaling | YarnScaling) -> None:
     """Raises TraceError unless every number of a scaling is one, above 0 and finite."""
     for f in dataclasses.fields(scaling):
         value: object = getattr(scaling, f.name)
@@ -76,7 +90,7 @@ def _positive(scaling: Scaling) -> None:
             )
 
 
-Scaling = LinearScaling | Llama3Scaling | YarnScaling
+Scaling = LinearScaling | Llama3Scaling | YarnScaling | FactorScaling
 
 
 def frequencies(theta: float, dim: int, scaling: Scaling | None = None) -> np.ndarray:
@@ -92,6 +106,10 @@ def frequencies(theta: float, dim: int, scaling: Scaling | None = None) -> np.nd
         turns = scaling.original * plain / (2 * math.pi)
         kept = np.clip((turns - scaling.low) / (scaling.high - scaling.low), 0.0, 1.0)
         return (1 - kept) * plain / scaling.factor + kept * plain
+    if isinstance(scaling, FactorScaling):
+        if len(scaling.factors) != len(plain):
+            refuse("rope", "a factor for each pair", dim=dim, factors=len(scaling.factors))
+        return plain / np.asarray(scaling.factors)
     return _yarn(plain, theta, dim, scaling)
 
 
@@ -112,7 +130,9 @@ def _yarn(plain: np.ndarray, theta: float, dim: int, scaling: YarnScaling) -> np
 
 
 def amplitude(scaling: Scaling | None) -> float:
-    """What cos and sin are multiplied by: 1 but for YaRN."""
+    """What cos and sin are multiplied by: 1 but for YaRN and LongRoPE."""
+    if isinstance(scaling, FactorScaling):
+        return scaling.attention_factor
     if not isinstance(scaling, YarnScaling):
         return 1.0
     if scaling.attention_factor is not None:

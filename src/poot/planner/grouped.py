@@ -78,6 +78,8 @@ def why_not(body: Graph, eqn: Eqn, limits: DeviceLimits) -> str:
     q, k, v = at["q"].type, at["k"].type, at["v"].type
     if not limits.has_async_copy or limits.subgroup != WARP or limits.target != "ptx":
         return f"{limits.name} has no asynchronous copies that grouped knows"
+    if not limits.counts_residents:
+        return f"{limits.name} as it is driven can't count resident groups, and grouped's all are"
     if q.shape[2] != 1:
         return "several query rows"
     untaken = [n for n in _UNTAKEN if n in at]
@@ -128,8 +130,6 @@ def _numbers(shape: _Shape, limits: DeviceLimits) -> Numbers:
         return 4, 1, 3, 16
     if shape.width == 64:
         return 8, 2, 3, 16
-    if shape.units > limits.compute_units and not (shape.is_live and shape.is_paged):
-        return 4, 2, 3, 16
     if shape.batch == 1:
         tiles = -(-shape.keys // 16)
         spread = max(1, limits.compute_units // shape.units)

@@ -4,13 +4,15 @@ time, over blocks of keys that stay in its caches.
 Rows of all query heads that share a key head stand together, so each key and value is read once for
 them. A decode of few groups is cut into splits, which a second launch merges as `split_kv` does.
 A group takes several key heads of a pool, whose rows hold all of them, so that a slot is read
-whole, and of a split key, whose shared part is then read once for them.
+whole, and of a split key, whose shared part is then read once for them; not where blocks are
+selected, for each key head may have a list of its own.
 """
 
 from __future__ import annotations
 
 from typing import cast
 
+from poot.ir.attrs import int_attr
 from poot.ir.graph import Eqn, Graph
 from poot.limits import DeviceLimits
 from poot.planner.panels import GROUPS_A_THREAD, strip_rows
@@ -31,13 +33,18 @@ MOST_SPLITS = 16
 def choose_key_blocks(body: Graph, limits: DeviceLimits) -> Choice | None:
     """The schedule of an attention step, or None where a block's arrays don't fit the workgroup
     memory."""
-    (eqn,) = (e for e in body.eqns if e.op == "attention")
+    (eqn,) = (e for e in body.eqns if e.op in ("attention", "selected_attention"))
     names = cast("tuple[str, ...]", eqn.attr("operands"))  # the typing rule says so
     at = dict(zip(names, eqn.ins, strict=True))
     batch, heads, rows, width = at["q"].type.shape
     value_width = eqn.outs[0].type.shape[-1]
     kv_heads = at["k"].type.shape[1]
     keys = at["read"].type.shape[1] if "read" in at else at["k"].type.shape[2]
+    if "ids" in at:
+        listed, ratio = at["ids"].type.shape[3], int_attr(eqn, "ratio")
+        if rows != 1 or (at["ids"].type.shape[1] == heads != kv_heads):
+            return None
+        keys = min(keys, (listed + 1) * ratio)
     if not batch * heads * rows or not keys or not width or not value_width:
         return None
     lanes = limits.vector
@@ -49,13 +56,13 @@ def choose_key_blocks(body: Graph, limits: DeviceLimits) -> Choice | None:
     channels = -(-value_width // lanes) * lanes
     filled = -(-together // lanes) * lanes
     passing = together * block + filled * (lanes + 1) + (0 if is_few else width * block)
-    passing += block if "read" in at else 0
+    passing += (block if "read" in at else 0) + (block + lanes if "ids" in at else 0)
     staying = together * (width + channels) + filled * 2
     if (passing + staying) * 4 > limits.workgroup_nbytes:
         return None
     tiles = -(-(heads // kv_heads * rows) // together)
     most = 1
-    if "read" in at or "k_shared" in at:
+    if ("read" in at or "k_shared" in at) and "ids" not in at:
         most = min(MOST_ROWS // together, (limits.workgroup_nbytes // 4 - passing) // staying)
     head_sets, splits = _head_sets(batch * tiles, kv_heads, most, keys, block, limits)
     groups = batch * tiles * head_sets

@@ -13,6 +13,7 @@ from poot.errors import AttentionLds, CapabilityError
 from poot.ir.attrs import int_attr, ints_attr
 from poot.ir.graph import Eqn, Graph
 from poot.limits import DeviceLimits
+from poot.planner.grouped_split import grouped_split
 from poot.planner.key_blocks import choose_key_blocks
 from poot.planner.panels import choose_panels
 from poot.planner.powers import power_of_two_below
@@ -103,9 +104,13 @@ def streaming_lanes(dv: int, limits: DeviceLimits) -> int:
 
 
 def choose_attention(body: Graph, updates: Updates, limits: DeviceLimits) -> tuple[Schedule, str]:
-    """The seed's schedules: a group of lanes for each query row; for a decode of few rows, one for
-    each of several chunks of its keys."""
+    """With subgroups to count on, a decode's query heads share their key heads' rows. Else the
+    seed's schedules: a group of lanes for each query row; for a decode of few rows, one for each of
+    several chunks of its keys."""
     eqn = _one(body, "attention")
+    found = grouped_split(body, limits)
+    if isinstance(found, Schedule):
+        return found, f"{found.get('splits')} parts of a unit's keys, in registers"
     width, value_width = eqn.ins[0].type.shape[-1], eqn.outs[0].type.shape[-1]
     lanes = streaming_lanes(value_width, limits)
     nbytes = (lanes * (value_width + 2) + width) * 4
@@ -185,6 +190,10 @@ def choose(body: Graph, anchor: str, updates: Updates, limits: DeviceLimits) -> 
     """The schedule, layouts and scratch of a step. Raises AttentionLds, GridLimit,
     CapabilityError."""
     selected = next((e for e in body.eqns if e.op == "selected_attention"), None)
+    blocks = limits.target == "llvm" and selected is not None
+    of_blocks = choose_key_blocks(body, limits) if blocks else None
+    if of_blocks is not None:
+        return of_blocks
     if selected is not None:
         schedule, scratch, reason = choose_selected(body, selected, limits)
         scratch = (*spill_scratch(body, anchor, updates, limits), *scratch)
@@ -196,7 +205,7 @@ def choose(body: Graph, anchor: str, updates: Updates, limits: DeviceLimits) -> 
     row = TARGETS.get(limits.target, {}).get(anchor) or PORTABLE[anchor]
     schedule, reason = row(body, updates, limits)
     scratch = spill_scratch(body, anchor, updates, limits)
-    if schedule.name == "split_kv":
+    if schedule.name in ("split_kv", "grouped_split"):
         splits = schedule.get("splits")
         scratch = (*scratch, split_scratch(_one(body, "attention"), splits))
     if choice:

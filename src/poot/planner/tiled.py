@@ -18,7 +18,7 @@ _NUMBERS = {64: (3, 128, 32, 160), 128: (2, 128, 40, 232), 256: (2, 64, 40, 232)
 _ROWS = 64
 # Keys and values of the heads that run side by side: about half of the level-2 cache.
 _SECTION_NBYTES = 17_000_000
-_UNTAKEN = ("k_shared", "read")
+_UNTAKEN = ("k_shared",)
 
 
 def why_not(body: Graph, eqn: Eqn, limits: DeviceLimits) -> str:
@@ -36,7 +36,7 @@ def why_not(body: Graph, eqn: Eqn, limits: DeviceLimits) -> str:
         return "queries, keys or values are computed, not read"
     if k.dtype not in ("f16", "bf16") or q.dtype != k.dtype or v.dtype != k.dtype:
         return f"tiled has no operands of {q.dtype} and {k.dtype}"
-    if q.shape[3] not in _NUMBERS or v.shape[3] != q.shape[3]:
+    if q.shape[3] not in _NUMBERS or v.shape[-1] != q.shape[3]:
         return f"tiled has widths {', '.join(map(str, _NUMBERS))}, keys as wide as values"
     return ""
 
@@ -54,7 +54,10 @@ def choose_tiled(body: Graph, limits: DeviceLimits) -> Choice | str:
     if reason:
         return reason
     batch, heads, rows, width = eqn.ins[0].type.shape
-    _, kv_heads, keys, _ = eqn.ins[1].type.shape
+    names = cast("tuple[str, ...]", eqn.attr("operands"))  # the typing rule says so
+    k = eqn.ins[1].type.shape
+    is_paged = "read" in names
+    kv_heads, keys = k[1], eqn.ins[names.index("read")].type.shape[1] if is_paged else k[2]
     consumers, tile, least, most = _NUMBERS[width]
     consumers = min(consumers, -(-rows // _ROWS))
     params = {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,7 +12,7 @@ import pytest
 
 from poot.backends import cuda
 from poot.backends.base import Attributes, BufferRef, Launch
-from poot.backends.cuda.device import STAGED_NBYTES, CudaDevice, pack_arguments
+from poot.backends.cuda.device import CudaDevice, pack_arguments
 from poot.codegen.kir.build import KernelBuilder
 from poot.codegen.kir.nodes import Blob, Kernel
 from poot.errors import (
@@ -66,26 +65,6 @@ def test_a_step_allocates_nothing():
         run.run()
         assert (words(device, states) == n + 1).all()
     assert (driver.memory(), driver.host_nbytes) == before
-
-
-def test_the_staging_ring_waits_before_it_goes_round():
-    device, driver = opened(count_up())
-    buffer = device.allocate(STAGED_NBYTES, "x")
-    part = np.zeros(STAGED_NBYTES // 2, np.uint8)
-    driver.asked.clear()
-    for _ in range(3):
-        device.copy_in(buffer, 0, part)
-    size = STAGED_NBYTES // 2
-    assert driver.asked == [f"copy in {size}"] * 2 + ["synchronize", f"copy in {size}"]
-
-
-def test_what_is_larger_than_the_ring_goes_straight():
-    device, driver = opened(count_up())
-    buffer = device.allocate(STAGED_NBYTES + 64, "x")
-    data = np.arange(STAGED_NBYTES + 64, dtype=np.uint8)
-    device.copy_in(buffer, 0, data)
-    np.testing.assert_array_equal(device.copy_out(buffer, 0, data.size), data)
-    assert driver.asked.count("synchronize") == 1
 
 
 def test_capture_without_graphs_names_the_extra_and_direct_launches_go_on():
@@ -152,29 +131,6 @@ def test_code_for_another_target_is_refused():
     other = type(code)(code.name, "spirv", code.binary, code.text, code.key, code.kernel)
     with pytest.raises(LaunchError, match="count_up is for spirv: h200 takes ptx"):
         device.load([other])
-
-
-def test_modules_and_graphs_go_with_their_last_reference():
-    kernel = count_up()
-    device, driver = opened(kernel)
-    states, run = counted(device, kernel)
-    run.record()
-    del run
-    gc.collect()
-    assert {"release", "unload count_up"} <= set(driver.asked)
-    device.free(states)
-    assert driver.memory_at == {}
-
-
-def test_a_freed_buffer_is_not_launched_over():
-    kernel = count_up()
-    device, _ = opened(kernel)
-    states, run = counted(device, kernel)
-    device.free(states)
-    with pytest.raises(LaunchError, match="buffer states of launches of count_up has been freed"):
-        run.run()
-    with pytest.raises(BackendError, match="needs a live buffer"):
-        device.copy_out(states, 0, 4)
 
 
 def test_a_closed_device_has_freed_its_buffers():

@@ -32,7 +32,7 @@ def test_a_lost_context_says_why_and_what_is_left(code):
         refuse(code, "the driver's words", "kernel gemv")
     assert e.value.message.startswith(f"kernel gemv: {LOST[code]} (the driver's words)")
     assert "what is still usable: host arrays" in e.value.message
-    assert "open the device again" in e.value.message
+    assert "Go on in a new process" in e.value.message
 
 
 def test_other_results_keep_the_drivers_words():

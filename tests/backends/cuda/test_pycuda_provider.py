@@ -19,6 +19,15 @@ from poot.errors import (
 from tests.support.fake_pycuda import FakePycuda, Stream
 
 
+class OldNames:
+    """The attributes of a toolkit from before the reserved bytes had a name."""
+
+    def __getattr__(self, name: str) -> str:
+        if name.startswith("RESERVED"):
+            raise AttributeError(name)
+        return name
+
+
 @pytest.fixture
 def drv(monkeypatch: pytest.MonkeyPatch) -> FakePycuda:
     for held in (FakePycuda.calls, FakePycuda.launched, FakePycuda.fails):
@@ -108,6 +117,20 @@ def test_a_launch_hands_over_its_packed_arguments(drv):
     assert "synchronize" in drv.calls
     assert driver.timed(driver.bind([call(driver)] * 2)) == [500.0, 500.0]
     assert driver.resources(call(driver).function, 64, 9).registers == 40
+
+
+def test_resident_groups_are_counted_where_pycuda_names_what_that_takes(drv, monkeypatch):
+    driver = opened(drv)
+    assert driver.can == {"resident"}
+    assert driver.resources(call(driver).function, 256, 80 << 10).resident == 2
+    (row,) = PycudaProvider().facts()
+    assert row.limits.counts_residents
+    monkeypatch.setattr(FakePycuda, "device_attribute", OldNames())
+    driver = opened(drv)
+    assert driver.can == frozenset()
+    assert driver.resources(call(driver).function, 256, 0).resident == 0
+    (row,) = PycudaProvider().facts()
+    assert not row.limits.counts_residents
 
 
 def test_nothing_is_captured_and_the_extra_is_named(drv):

@@ -23,6 +23,6 @@ def test_a_schedule_without_a_generator_is_refused_with_those_there_are():
 
 
 def test_the_fixed_list_reaches_every_schedule():
-    profiles = [PROFILES[n] for n in ("lavapipe", "webgpu-baseline", "cpu-avx2", "h200")]
+    profiles = [PROFILES[n] for n in ("lavapipe", "webgpu-baseline", "cpu-avx2", "h200", "mi300x")]
     reached = {c.request(p).schedule.name for c in CASES.values() for p in profiles}
     assert reached == set(SCHEDULES)

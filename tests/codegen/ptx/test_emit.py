@@ -12,9 +12,10 @@ from poot.codegen.gen.lower import lower
 from poot.codegen.kir.build import KernelBuilder
 from poot.codegen.ptx.emit import emit_ptx
 from poot.errors import BindingLimit, CapabilityError
+from tests.support.launch import request_of
 from tests.support.ptx_agree import AMPERE, H200, agree, ptx_of
 from tests.support.ptxas import assemble
-from tests.support.requests import CASES
+from tests.support.requests import CASES, attention_text
 
 
 def small(threads: int = 32, subgroup: int | None = None) -> KernelBuilder:
@@ -89,3 +90,44 @@ def test_every_request_assembles_without_a_spill(name):
         for call in lower(request, limits).calls:
             report = assemble(emit_ptx(call.kernel, limits)[1], limits.arch)
             assert (report.spills, report.stack_nbytes, report.warnings) == (0, 0, ())
+
+
+# Query rows, keys, what is taken from the device's limits, the schedule, and on what isn't sm_90a
+# or in f32 where it has no code for that.
+FORMS = {
+    "decode": (1, 4096, {}, {"grouped", "grouped_split"}, "split_kv"),
+    "decode by portable code": (1, 4096, {"counts_residents": False}, set(), "split_kv"),
+    "prefill": (256, 256, {}, {"tiled"}, "streaming"),
+}
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+@pytest.mark.parametrize("width", [64, 128, 256])
+@pytest.mark.parametrize("form", FORMS)
+def test_attention_of_every_schedule_and_width_assembles_without_a_spill(form, width, dtype):
+    rows, keys, taken, names, portable = FORMS[form]
+    lanes = width < 256 and rows == 1  # what f32 has code of its own for
+    text = attention_text(dtype, heads=(8, 2), rows=rows, keys=keys, widths=(width, width))
+    for arch in (H200, AMPERE):
+        limits = replace(arch, **taken)
+        request = request_of(text, "attention", limits=limits)
+        is_own = bool(names) and arch is H200 and (dtype == "bf16" or lanes)
+        assert request.schedule.name in (names if is_own else {portable})
+        for call in lower(request, limits).calls:
+            report = assemble(emit_ptx(call.kernel, limits)[1], limits.arch)
+            assert (report.spills, report.stack_nbytes) == (0, 0)
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+@pytest.mark.parametrize("width", [64, 128, 256])
+def test_a_gemv_of_every_width_assembles_without_a_spill(width, dtype):
+    text = f"""in v0: {dtype}[1,{width}]
+              in v1: {dtype}[{width},512]
+              v2: {dtype}[1,512] = matmul(v0, v1)
+              out v2"""
+    for limits in (H200, AMPERE):
+        request = request_of(text, "matmul", limits=limits)
+        assert request.schedule.name == "gemv"
+        for call in lower(request, limits).calls:
+            report = assemble(emit_ptx(call.kernel, limits)[1], limits.arch)
+            assert (report.spills, report.stack_nbytes) == (0, 0)

@@ -56,6 +56,7 @@ size_t budget = (size_t)8 << 30, used = 0;
 unsigned wave = 64;
 bool on_cuda = false;
 stream first_stream;
+graph noted;  // what a stream captures into where the driver does the capturing
 
 // One line of the log; the status that the call is told to fail with, once.
 status begin(const char* name, const std::string& words = "") {
@@ -341,15 +342,22 @@ HIP status hipModuleLaunchKernel(void* function, unsigned x, unsigned y, unsigne
 // Graphs
 HIP status hipStreamBeginCapture(void* on, int mode) {
   BEGIN("hipStreamBeginCapture");
-  if (on_cuda) return CUDA("cuStreamBeginCapture_v2", of(on)->forwarded, mode);
   if (of(on)->capturing) return INVALID_VALUE;
+  if (on_cuda) {
+    const status said = CUDA("cuStreamBeginCapture_v2", of(on)->forwarded, mode);
+    if (!said) of(on)->capturing = &noted;
+    return said;
+  }
   of(on)->capturing = new graph;
   return SUCCESS;
 }
 HIP status hipStreamEndCapture(void* on, void** out) {
   BEGIN("hipStreamEndCapture");
-  if (on_cuda) return CUDA("cuStreamEndCapture", of(on)->forwarded, out);
   if (!of(on)->capturing) return INVALID_HANDLE;
+  if (on_cuda) {
+    of(on)->capturing = 0;
+    return CUDA("cuStreamEndCapture", of(on)->forwarded, out);
+  }
   *out = of(on)->capturing;
   of(on)->capturing = 0;
   return SUCCESS;

@@ -151,6 +151,10 @@ class BindingsDriver:
         return frozenset({CLUSTER, MAPS, RESIDENT})
 
     @property
+    def is_alive(self) -> bool:
+        return self._is_open and not self._is_lost
+
+    @property
     def stream(self) -> int:
         return int(self._stream)
 

@@ -8,18 +8,19 @@ import threading
 import weakref
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 
 import numpy as np
 
 from poot.backends.base import Buffer, BufferRef, Code, Launch
 from poot.backends.cuda.array import CudaView
+from poot.backends.cuda.buffers import STAGED_NBYTES, CudaBuffer, Loaded, Staging
+from poot.backends.cuda.executable import CudaExecutable, Parts
 from poot.backends.cuda.provider import Call, Driver, Facts, Handle, Resources
+from poot.backends.cuda.slot_ring import NAME as TAKE_SLOTS
+from poot.backends.cuda.slot_ring import take_text
 from poot.backends.launches import check_launch, padded
 from poot.backends.owned import (
-    launch_names,
     need_code,
-    need_live,
     need_open,
     need_own,
     need_words,
@@ -38,120 +39,7 @@ from poot.errors import (
 from poot.ir.graph import TensorType
 from poot.limits import DeviceLimits
 
-# Copies up to this size go through page-locked memory, larger ones straight from the caller's.
-STAGED_NBYTES = 1 << 20
-_SLOT_NBYTES = 256
 _U8 = np.dtype(np.uint8)
-
-
-class CudaBuffer:
-    """Device memory, freed with its last reference or by `Device.free`, whichever is first."""
-
-    def __init__(self, driver: Driver, pointer: int, nbytes: int, label: str) -> None:
-        self.pointer = pointer
-        self.label = label
-        self.is_freed = False
-        self._nbytes = nbytes
-        self._release = weakref.finalize(self, driver.free, pointer)
-
-    @property
-    def nbytes(self) -> int:
-        return self._nbytes
-
-    def free(self) -> None:
-        self.is_freed = True
-        self._release()
-
-
-class Loaded:
-    """Kernels made ready, in the order of their codes. Modules go with the last reference."""
-
-    def __init__(
-        self, driver: Driver, kernels: tuple[Kernel, ...], functions: Sequence[Handle]
-    ) -> None:
-        self.kernels = kernels
-        self.functions = tuple(functions)
-        for function in functions:
-            weakref.finalize(self, driver.unload, function)
-
-
-class Staging:
-    """Page-locked memory to copy through: a ring for what goes in, a block for what comes out."""
-
-    def __init__(self, driver: Driver) -> None:
-        self._driver = driver
-        self.ring = driver.pinned(STAGED_NBYTES)
-        self.out = driver.pinned(STAGED_NBYTES)
-        self._bytes = self.ring.array.data
-        self._at = 0
-
-    def place(self, raw: memoryview) -> int:
-        """Where the bytes are in the ring. Going round waits for the copies that still read it."""
-        nbytes = len(raw)
-        at = self._at
-        if at + nbytes > STAGED_NBYTES:
-            self._driver.synchronize()
-            at = 0
-        self._bytes[at : at + nbytes] = raw
-        self._at = at + -(-nbytes // _SLOT_NBYTES) * _SLOT_NBYTES
-        return at
-
-
-@dataclass(frozen=True, slots=True)
-class _Parts:
-    """What an executable holds on to: nothing of it may be freed while launches name it."""
-
-    loaded: Loaded
-    buffers: tuple[CudaBuffer, ...]
-    names: tuple[str, ...]
-
-
-class CudaExecutable:
-    """A launch list over fixed buffers: launched one by one, or as a graph once it is recorded."""
-
-    def __init__(self, device: CudaDevice, calls: Sequence[Call], parts: _Parts) -> None:
-        self._device = device
-        self._driver = device.driver
-        self._parts = parts
-        self._bound = self._driver.bind(calls)
-        self._graph: Handle = None
-        self._seen = -1  # of the device's frees, those after which the buffers were looked at
-        self._guard = device.guarded(parts.names)
-
-    def _check(self) -> None:
-        if self._seen == self._device.frees:
-            return
-        self._device.need_open()
-        need_live(self._parts.buffers, launch_names(self._parts.names))
-        self._seen = self._device.frees
-
-    def run(self) -> None:
-        """Enqueues the list; the next copy out waits for it."""
-        self._check()
-        with self._guard:
-            if self._graph is not None:
-                self._driver.replay(self._graph)
-            else:
-                self._driver.launch(self._bound, self._device.is_checked)
-
-    def timed(self) -> list[float]:
-        """Runs once with an event after each launch; microseconds."""
-        self._check()
-        with self._device.guarded(self._parts.names):
-            return self._driver.timed(self._bound)
-
-    def record(self) -> bool:
-        """Makes a graph of the list. Raises CaptureUnavailable where the provider has none."""
-        self._check()
-        if self._graph is None:
-            with self._device.guarded(self._parts.names):
-                self._graph = self._driver.record(self._bound)
-                weakref.finalize(self, self._driver.release, self._graph)
-        return True
-
-    @property
-    def is_replay(self) -> bool:
-        return self._graph is not None
 
 
 class Guard:
@@ -195,6 +83,7 @@ class CudaDevice:
         self._lock = threading.RLock()
         self._buffers: weakref.WeakSet[CudaBuffer] = weakref.WeakSet()
         self._is_open = True
+        self._taker: Handle = None
         self._plain = Guard(self, ())
         with self.guarded():
             self._staging = Staging(driver)
@@ -330,6 +219,14 @@ class CudaDevice:
                 raise
         return Loaded(self.driver, tuple(c.kernel for c in codes), made)
 
+    def taker(self) -> Handle:
+        """The kernel that brings slots along with a graph, loaded with the first that asks."""
+        if self._taker is None:
+            image = take_text(self.limits.arch).encode() + b"\0"
+            with self._lock, self.guarded():
+                self._taker = self.driver.load(image, TAKE_SLOTS, 0)
+        return self._taker
+
     def resources(self, loaded: object) -> list[Resources]:
         """Registers, workgroup and spilled bytes, and groups resident of each loaded kernel."""
         assert isinstance(loaded, Loaded), "what this backend's load returned"
@@ -356,7 +253,7 @@ class CudaDevice:
                 calls.append(self._call(loaded, launch, own))
         used = {ref.space for launch in launches for ref in launch.buffers}
         names = tuple(dict.fromkeys(call.name for call in calls))
-        parts = _Parts(loaded, tuple(own[name] for name in sorted(used)), names)
+        parts = Parts(loaded, {name: own[name] for name in sorted(used)}, names)
         return CudaExecutable(self, calls, parts)
 
     def _check_resident(self, loaded: Loaded, launch: Launch) -> None:

@@ -37,8 +37,9 @@ LOST = {
     "MPS_CLIENT_TERMINATED": "the process that shares the device was ended",
 }
 USABLE = (
-    "what is still usable: host arrays, traced and compiled programs, other devices. Every session "
-    "and array of this context is gone; open the device again and bind again"
+    "what is still usable: host arrays, traced and compiled programs, devices of other kinds. "
+    "Every session and array of this context is gone. Go on in a new process: drivers give this "
+    "one no context of the card again"
 )
 NOT_AGAIN = (
     "the driver gives this process no context after the one that was lost: end the process and "
@@ -98,6 +99,11 @@ class Driver(Protocol):
     @property
     def can(self) -> frozenset[str]:
         """What launches may ask for, as `backends.launches.check_launch` names it."""
+        ...
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it is neither closed nor lost."""
         ...
 
     @property
@@ -263,4 +269,5 @@ def limits_of(name: str, total: int, values: Sequence[int]) -> DeviceLimits:
         has_matrix_units=True,
         has_async_copy=True,
         arch=arch,
+        counts_residents=True,
     )

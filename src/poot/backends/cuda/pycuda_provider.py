@@ -7,13 +7,14 @@ import itertools
 import threading
 from collections.abc import Generator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, cast
 
 import numpy as np
 
 from poot.backends.cuda.loader import NO_PYCUDA, drv
+from poot.backends.cuda.occupancy import NAMES, Multiprocessor, resident_groups
 from poot.backends.cuda.provider import (
     ATTRIBUTES,
     LOST,
@@ -26,6 +27,7 @@ from poot.backends.cuda.provider import (
     facts_of,
     refuse,
 )
+from poot.backends.launches import RESIDENT
 from poot.codegen.attributes import TensorView
 from poot.codegen.kir.nodes import Blob
 from poot.errors import (
@@ -89,6 +91,7 @@ class PycudaDriver:
         self._host: list[object] = []
         self._context: Any = None
         self._stream: Any = stream
+        self._unit = _multiprocessor(index)
         if stream is None:
             device: Any = drv.Device(index)
             self._context = _retain(device, f"the primary context of device {index}")
@@ -128,8 +131,13 @@ class PycudaDriver:
 
     @property
     def can(self) -> frozenset[str]:
-        """Nothing: pycuda launches without attributes. Launches that may overlap run in order."""
-        return frozenset()
+        """Groups that are all resident, which are counted here. pycuda launches without attributes:
+        launches that may overlap run in order."""
+        return frozenset() if self._unit is None else frozenset({RESIDENT})
+
+    @property
+    def is_alive(self) -> bool:
+        return self._is_open and not self._is_lost
 
     @property
     def stream(self) -> int:
@@ -231,14 +239,17 @@ class PycudaDriver:
                 self._kernels.pop(function.number, None)
 
     def resources(self, function: Handle, threads: int, dynamic_nbytes: int) -> Resources:
-        """As the driver says; the groups resident are 0: pycuda doesn't tell."""
+        """As the driver says, but for the groups resident: these are counted here (`occupancy`),
+        and 0 where the build of pycuda doesn't know what that takes."""
         assert isinstance(function, Function)
         handle: Any = self._kernels[function.number][1]
         kinds: Any = drv.function_attribute
         which = (kinds.NUM_REGS, kinds.SHARED_SIZE_BYTES, kinds.LOCAL_SIZE_BYTES)
         with self._using(f"kernel {function.name}"):
             registers, shared, local = (int(handle.get_attribute(w)) for w in which)
-        return Resources(registers, shared + dynamic_nbytes, local, 0)
+        nbytes, unit = shared + dynamic_nbytes, self._unit
+        groups = 0 if unit is None else resident_groups(unit, threads, registers, nbytes)
+        return Resources(registers, nbytes, local, groups)
 
     def tensor_map(self, pointer: int, view: TensorView, blob: Blob) -> bytes:
         raise LaunchError(f"{blob.name}: pycuda makes no tensor maps: pip install 'poot[cuda]'")
@@ -303,6 +314,15 @@ class PycudaDriver:
             self.close()
 
 
+def _multiprocessor(index: int) -> Multiprocessor | None:
+    """What one has; None where pycuda was built against a toolkit that doesn't name all of it."""
+    device: Any = drv.Device(index)
+    kinds = [getattr(drv.device_attribute, name, None) for name in NAMES]
+    if None in kinds:
+        return None
+    return Multiprocessor(*(int(device.get_attribute(kind)) for kind in kinds))
+
+
 def _retain(device: object, what: str) -> object:
     """The primary context. Raises DeviceLost where an earlier loss leaves the process without."""
     try:
@@ -336,7 +356,9 @@ class PycudaProvider:
             kinds: Any = drv.device_attribute
             values = [int(device.get_attribute(getattr(kinds, name))) for name in ATTRIBUTES]
             total = int(device.total_memory())
-            rows.append(facts_of(str(device.name()), total, values, version, "pycuda"))
+            made = facts_of(str(device.name()), total, values, version, "pycuda")
+            counts = _multiprocessor(index) is not None
+            rows.append(replace(made, limits=replace(made.limits, counts_residents=counts)))
         return rows
 
     def open(self, index: int, stream: object | None) -> PycudaDriver:

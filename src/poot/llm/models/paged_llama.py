@@ -72,7 +72,7 @@ def paged_llama_graphs(
     for rows, tokens in layout.prefill:
         name = prefill_entry(rows, tokens)
         graphs[name] = _traced(config, layout, specs, rows, tokens, is_sampled=False)
-    graphs[COPY] = trace(_copy, {"kv": specs["kv"], **copy_slots(layout.slots)})
+    graphs[COPY] = trace(copy_step, {"kv": specs["kv"], **copy_slots(layout.slots)})
     return graphs
 
 
@@ -101,10 +101,11 @@ def _traced(
     return trace(paged_llama_step(config), given)
 
 
-def _copy(
+def copy_step(
     kv: tuple[Pools[Array], ...], source: Array, target: Array
 ) -> tuple[Array, tuple[Pools[Array], ...]]:
-    """A trace has an output: how many slots it copies."""
+    """The step that copies a block of every pool. A trace has an output: how many slots it
+    copies."""
     return (target >= 0).astype("i32").sum(), tuple(copy_blocks(p, source, target) for p in kv)
 
 

@@ -16,7 +16,8 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from functools import partial
 
 from poot.codegen.gen.attention.finish import finish
@@ -42,6 +43,7 @@ from poot.codegen.gen.lanes import across, once, part
 from poot.codegen.gen.lowered import KernelCall, Lowered
 from poot.codegen.gen.math import LOG2_E, is_neg_inf
 from poot.codegen.gen.memory import Memory
+from poot.codegen.gen.selection.visits import Slots, list_head, slots_of
 from poot.codegen.gen.sinks import Sink, open_sinks
 from poot.codegen.kir.build import I32, KernelBuilder, Val
 from poot.limits import DeviceLimits
@@ -82,6 +84,10 @@ def _call(request: Request, limits: DeviceLimits, parts: Parts) -> KernelCall:
         head = set_ * heads
         there = k.op("min", ix.value(tile * -rows + total), rows)
         keys = Keys(job, parts, b, head)
+        slots: Slots | None = None
+        if "ids" in parts.at:  # of a decode: its query heads share a list
+            which = list_head(parts, head, head * parts.repeat)
+            slots = slots_of(job, parts, b, which, Index(), lanes)
         group = Group(
             job,
             parts,
@@ -96,6 +102,7 @@ def _call(request: Request, limits: DeviceLimits, parts: Parts) -> KernelCall:
             tile,
             there,
             keys,
+            slots,
         )
         _declare(group)
         with each_head(group) as one:
@@ -121,8 +128,10 @@ def _declare(g: Group) -> None:
         k.shared(name, "f32", g.filled * g.heads)
     k.shared("shrinks", "f32", g.filled)
     k.shared("lanes", "f32", g.filled * g.lanes)
+    if g.slots is not None:
+        k.shared("slot_keys", "i32", g.block)
     if "read" in g.parts.at:
-        k.shared("slots", "i32", g.block)
+        k.shared("pool_slots", "i32", g.block)
 
 
 def _stage_queries(g: Group) -> None:
@@ -157,6 +166,8 @@ def _stage_queries(g: Group) -> None:
 def _bounds(g: Group) -> tuple[Val, Val]:
     """(first, end) of the keys that some row of the tile sees."""
     k, ix = g.job.k, g.job.indexer
+    if g.slots is not None:
+        return k.lit(0, I32), g.slots.count
     low = ix.atom(k.lit(0, I32), g.rows)
     high = ix.atom(g.count - 1, g.rows)
     first, end = key_range(g.job, g.parts, g.row, g.where(low)[2])
@@ -178,9 +189,7 @@ def _run(g: Group, split: Index, splits: int) -> None:
     is_shared_once = bool(g.parts.shared) and not g.is_few and g.heads > 1
     with k.for_(first, end, g.block, name="t") as start:
         count = k.op("min", end - start, g.block)
-        if "read" in g.parts.at:
-            stage_slots(g, start, end)
-            k.barrier()
+        stage_slots(g, start, end)
         if is_shared_once:
             turn_keys(g, start, end, range(own, g.parts.width))
         with each_head(g) as one:
@@ -306,6 +315,12 @@ def _seen_scores(g: Group, start: Val, end: Val, r: Val) -> Iterator[Val]:
     there."""
     k, ix = g.job.k, g.job.indexer
     where = g.where(ix.atom(r, g.rows))
+    if g.slots is not None:
+        for v in range(g.block // g.lanes):
+            is_seen = (k.load("slot_keys", k.lane() + v * g.lanes) >= 0) & (r < g.count)
+            made = score(g.job, g.parts, k.load("scores", _score_place(g, r, v)), where, Index())
+            yield k.select(is_seen, made, k.lit(NEG_INF))
+        return
     low, high = key_range(g.job, g.parts, g.row, where[2])
     high = k.select(r < g.count, k.op("min", high, end), k.lit(0, I32))
     for v in range(g.block // g.lanes):
@@ -325,6 +340,18 @@ def _seen_scores(g: Group, start: Val, end: Val, r: Val) -> Iterator[Val]:
             yield k.select(is_seen, made, k.lit(NEG_INF))
 
 
+@contextmanager
+def _visited(g: Group, start: Val, j: Val) -> Generator[Index]:
+    """The block's j-th key, where it is visited."""
+    k, ix = g.job.k, g.job.indexer
+    if g.slots is None:
+        yield ix.atom(start + j, g.parts.keys)
+        return
+    key = k.load("slot_keys", j)
+    with k.if_(key >= 0):
+        yield ix.atom(k.copy(key), g.parts.keys)
+
+
 def _values(g: Group, start: Val, count: Val) -> None:
     """acc[row, channel] = acc * shrink + weights . values, a strip and a pair of vectors at a
     time."""
@@ -341,8 +368,7 @@ def _values(g: Group, start: Val, count: Val) -> None:
             for i in range(g.strip):
                 shrink = k.load("shrinks", base + i)
                 sums.append([k.var(k.load("acc", p) * shrink, name="o") for p in places[i]])
-            with k.for_(0, count, name="j") as j:
-                key = ix.atom(start + j, g.parts.keys)
+            with k.for_(0, count, name="j") as j, _visited(g, start, j) as key:
                 value_of, values = placed(g, [key], [j]).keys.value, list[Val]()
                 for v in pair:
                     width = min(lanes, g.parts.value_width - v * lanes)

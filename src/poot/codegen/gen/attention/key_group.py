@@ -12,7 +12,8 @@ from poot.codegen.gen.attention.parts import Parts
 from poot.codegen.gen.index import ZERO, Index
 from poot.codegen.gen.job import Job
 from poot.codegen.gen.lanes import part, turned
-from poot.codegen.kir.build import Val
+from poot.codegen.gen.selection.visits import Slots
+from poot.codegen.kir.build import I32, Val
 
 Element = Callable[[Index, Index], Val]
 
@@ -35,6 +36,7 @@ class Group:
     tile: Index
     count: Val
     keys: Keys
+    slots: Slots | None
     member: Index = ZERO
 
     @property
@@ -88,11 +90,24 @@ def each_head(g: Group) -> Generator[Group]:
 
 
 def stage_slots(g: Group, start: Val, end: Val) -> None:
-    """slots[key] of the block, inside the pool; those past the end repeat the last one."""
-    k, ix = g.job.k, g.job.indexer
-    for first in range(0, g.block, g.lanes):
+    """slot_keys[j] of the block where blocks are selected: the key, or -1. pool_slots[j] of a paged
+    key: where it lies, inside the pool; those past the end repeat the last one, or key 0."""
+    k, ix, firsts = g.job.k, g.job.indexer, range(0, g.block, g.lanes)
+    if g.slots is not None:
+        for first in firsts:
+            slot = start + first + k.lane()
+            key = g.slots.key(k.op("min", slot, end - 1))
+            k.store("slot_keys", k.lane() + first, k.select(slot < end, key, k.lit(-1, I32)))
+        k.barrier()
+    if "read" not in g.parts.at:
+        return
+    for first in firsts:
         at = k.op("min", start + first + k.lane(), end - 1)
-        k.store("slots", k.lane() + first, ix.value(g.keys.slot(ix.atom(at, g.parts.keys))))
+        if g.slots is not None:
+            at = k.op("max", k.load("slot_keys", k.lane() + first), 0)
+        found = g.keys.slot(ix.atom(at, g.parts.keys))
+        k.store("pool_slots", k.lane() + first, ix.value(found))
+    k.barrier()
 
 
 def placed(g: Group, keys: list[Index], within: list[Val]) -> Group:
@@ -100,7 +115,7 @@ def placed(g: Group, keys: list[Index], within: list[Val]) -> Group:
     if "read" not in g.parts.at:
         return g
     k, ix, pool = g.job.k, g.job.indexer, g.parts.at["k"].type.shape[0]
-    found = [ix.atom(k.load("slots", at), pool) for at in within]
+    found = [ix.atom(k.load("pool_slots", at), pool) for at in within]
     return replace(g, keys=replace(g.keys, slots=dict(zip(keys, found, strict=True))))
 
 
@@ -108,6 +123,9 @@ def tile_keys(g: Group, start: Val, end: Val, tile: Val) -> list[Index]:
     """One vector of a block's keys. Those past the end repeat the last one; their scores are
     hidden."""
     k, ix = g.job.k, g.job.indexer
+    if g.slots is not None:
+        own = [k.load("slot_keys", tile * g.lanes + j) for j in range(g.lanes)]
+        return [ix.atom(k.op("max", key, 0), g.parts.keys) for key in own]
     at = [start + tile * g.lanes + j for j in range(g.lanes)]
     return [ix.atom(k.op("min", a, end - 1), g.parts.keys) for a in at]
 

@@ -64,3 +64,17 @@ def test_a_step_of_the_loop_closes_one_group_of_copies():
     ops = [s.op for s in walk(call.kernel.body) if isinstance(s, Ins)]
     assert ops.count("async_commit") == 3  # one before all, one to fill, one in the loop
     assert call.kernel.shared[0].align == 1024
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "f32"])
+def test_whole_pages_are_copied_as_rows_and_mixed_with_single_slots(dtype: str):
+    form = decode(3, 4, 2, 100, 64, dtype, live=True, paged=True)
+    _, feed = form_text(form)
+    feed["len"] = np.array([100, 33, 7], np.int32)
+    rng = np.random.default_rng(0)
+    for b in range(3):
+        pages = rng.permutation(np.arange(1, len(feed["k"]) // 16))[:7]
+        feed["read"][b] = (pages[:, None] * 16 + np.arange(16)).reshape(-1)[:100]
+    feed["read"][0, 40:44] = feed["read"][0, 43:39:-1]
+    for got, want in zip(*run(form, 3, feed), strict=True):
+        np.testing.assert_allclose(got.astype(float), want.astype(float), atol=3e-2)

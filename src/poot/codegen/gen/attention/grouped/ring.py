@@ -65,6 +65,7 @@ class Ring:
         self.origin = team.count(0)
         if self.form.is_paged:
             self.slots, self.later, self.turn = team.count(0), team.count(0), team.count(0)
+            self.is_run = team.flag(False)
         self._unit()
         self._settle()
 
@@ -98,7 +99,8 @@ class Ring:
             with k.if_(~self.is_done):
                 self._read_slots()
 
-    # The map of a paged cache: two tiles' slots a read, a lane each, and the next two on their way
+    # The map of a paged cache: two tiles' slots a read, a lane each, and the next two on their way.
+    # Tiles whose slots follow one another (whole pages do) are copied as rows of a dense cache are.
 
     def _slot_of(self, first_tile: Val) -> Val:
         team, form = self.team, self.form
@@ -120,6 +122,13 @@ class Ring:
         self.k.set(self.slots, self._slot_of(self.tile))
         self.k.set(self.later, self._slot_of(ahead))
         self.k.set(self.turn, 0)
+        self._look()
+
+    def _look(self) -> None:
+        """Whether the slots of each tile read follow one another."""
+        k, place = self.k, remainder(self.k, self.team.lane, self.form.tile)
+        first = k.op("shuffle", self.slots, self.team.lane - place)
+        k.set(self.is_run, k.op("vote_all", (first + place).eq(self.slots)))
 
     def _next_slots(self) -> None:
         k = self.k
@@ -129,6 +138,7 @@ class Ring:
             ahead = self.tile + self.shares.step * self._tiles_a_read
             k.set(self.later, self._slot_of(ahead))
             k.set(self.turn, 0)
+            self._look()
 
     # Issue, wait, clean
 
@@ -150,14 +160,19 @@ class Ring:
         first = self.tile * form.tile
         left = self.cursor.length - first
         if form.is_paged:
-            self._copy_slots(target)
+            line = form.parts.kv_heads * form.width
+            with k.if_(self.is_run):
+                slot = k.op("shuffle", self.slots, self.turn * form.tile)
+                self._copy_whole(target, self.origin + (slot + self.own_row) * line, line)
+            with k.else_():
+                self._copy_slots(target, line)
             return
         source = self.origin + first * form.width
         if form.is_even:
-            self._copy_whole(target, source)
+            self._copy_whole(target, source, form.width)
             return
         with k.if_(left >= form.tile):
-            self._copy_whole(target, source)
+            self._copy_whole(target, source, form.width)
         with k.else_():
             self._copy_rest(target, source, left)
 
@@ -169,7 +184,8 @@ class Ring:
     def _cp(self, name: str, target: Val, source: Val) -> None:
         self.k.do("cp_async", target, source, dst=RING, mem=name, nbytes=16, bypass=True)
 
-    def _copy_whole(self, target: Val, source: Val) -> None:
+    def _copy_whole(self, target: Val, source: Val, line: int) -> None:
+        """Rows that lie `line` elements apart."""
         form = self.form
         for name, beyond in ((self.keys, 0), (self.values, form.tile_elems)):
             for n in range(form.copies):
@@ -177,7 +193,7 @@ class Ring:
                 ahead, _ = self._place(n)
                 inside = (n % max(form.chunks // WARP, 1)) * WARP * form.chunk
                 to = (target + lane_part) + (far + beyond)
-                self._cp(name, to, source + (ahead * form.width + inside))
+                self._cp(name, to, source + (ahead * line + inside))
 
     def _copy_rest(self, target: Val, source: Val, left: Val) -> None:
         """The last tile of a unit: rows past the end repeat the last one there is."""
@@ -192,10 +208,9 @@ class Ring:
             there = k.op("min", row, last) - self.own_row
             self._one(to, source + there * form.width + inside * form.chunk)
 
-    def _copy_slots(self, target: Val) -> None:
+    def _copy_slots(self, target: Val, line: int) -> None:
         form, k = self.form, self.k
         first = self.turn * form.tile
-        line = form.parts.kv_heads * form.width
         origin = k.copy(self.origin)
         for n in range(form.copies):
             lane_part, far = self._offset(n)

@@ -190,7 +190,7 @@ class Consumer:
         """Values past the length, in the tile that holds the last of them: whatever lies there must
         not matter. What lies past the tensor is zero by itself."""
         k, form, block = self.k, self.form, self.block
-        if "len" not in form.parts.at:
+        if "len" not in form.parts.at and not form.is_paged:
             return
         self._wait_full(VALUES, self.base)
         stage, _ = slot_of(self.base, STAGES)

@@ -27,6 +27,8 @@ KEYS = Ring("sk", "kfull", "kempty", "mk")
 VALUES = Ring("sv", "vfull", "vempty", "mv")
 QUERIES, QUERIES_FULL, QUERIES_EMPTY, QUERY_MAP = "sq", "qfull", "qempty", "mq"
 _SWIZZLE = "128B"
+# Subgroups that fill a tile of a paged cache together.
+FILLERS = 2
 
 
 def declare(job: Job, form: Form) -> None:
@@ -38,7 +40,8 @@ def declare(job: Job, form: Form) -> None:
     for ring in (KEYS, VALUES):
         k.shared(ring.full, "mbar", STAGES, 8)
         k.shared(ring.empty, "mbar", STAGES, 8)
-        k.blob(ring.map, form.dtype, (PANEL, form.tile, 1), _SWIZZLE)
+        if not form.is_paged:
+            k.blob(ring.map, form.dtype, (PANEL, form.tile, 1), _SWIZZLE)
     for name in (QUERIES_FULL, QUERIES_EMPTY):
         k.shared(name, "mbar", form.buffers * form.consumers, 8)
     k.blob(QUERY_MAP, form.dtype, (PANEL, ROWS, 1), _SWIZZLE)
@@ -51,12 +54,12 @@ def start(job: Job, form: Form, turns: Turns) -> None:
     with k.if_(k.lane().eq(0)):
         for ring in (KEYS, VALUES):
             for stage in range(STAGES):
-                k.do("mbar_init", stage, mem=ring.full, count=1)
+                k.do("mbar_init", stage, mem=ring.full, count=FILLERS if form.is_paged else 1)
                 k.do("mbar_init", stage, mem=ring.empty, count=4 * form.consumers)
         for place in range(form.buffers * form.consumers):
             k.do("mbar_init", place, mem=QUERIES_FULL, count=1)
             k.do("mbar_init", place, mem=QUERIES_EMPTY, count=4)
-        turns.start()
+        turns.start(2 * FILLERS - 1 if form.is_paged else 2)
     k.barrier()
 
 
@@ -76,7 +79,7 @@ def produce(job: Job, form: Form, turns: Turns) -> None:
         filled = k.var(k.lit(0, I32), I32)
         turns.follow(lambda number, turn: _fill(job, form, VALUES, number, filled, None))
     with k.if_(warp.eq(2) & chosen):
-        turns.follow(lambda number, turn: _queries(job, form, number, turn))
+        turns.follow(lambda number, turn: copy_queries(job, form, number, turn))
 
 
 def _fill(
@@ -107,7 +110,8 @@ def _fill(
     k.set(filled, base + block.count)
 
 
-def _queries(job: Job, form: Form, number: Val, turn: Val) -> None:
+def copy_queries(job: Job, form: Form, number: Val, turn: Val) -> None:
+    """The queries of a block, a buffer of them a turn."""
     k, parts = job.k, form.parts
     block = block_of(job, form, number)
     flat = block.row * parts.heads + block.head

@@ -13,6 +13,7 @@ from poot.codegen.gen.attention.tiled.copies import (
     produce,
     start,
 )
+from poot.codegen.gen.attention.tiled.paged import produce_paged
 from poot.codegen.gen.attention.tiled.results import store
 from poot.codegen.gen.attention.tiled.shape import WARP, Form
 from poot.codegen.gen.attention.tiled.turns import Turns
@@ -39,7 +40,8 @@ def lower_tiled(request: Request, limits: DeviceLimits) -> Lowered:
     start(job, form, turns)
     k = job.k
     with k.block_() as producing:
-        produce(job, form, turns)
+        make = produce_paged if form.is_paged else produce
+        make(job, form, turns)
     with k.block_() as consuming:
         consumer = Consumer(job, form)
 
@@ -54,14 +56,14 @@ def lower_tiled(request: Request, limits: DeviceLimits) -> Lowered:
         Role("producer", 0, 4, least, tuple(producing)),
         Role("consumer", 4, 4 * form.consumers, most, tuple(consuming)),
     )
-    maps = tuple(
-        _view(job, form, name, form.parts.at[operand])
-        for name, operand in ((KEYS.map, "k"), (VALUES.map, "v"), (QUERY_MAP, "q"))
-    )
+    mapped = [(QUERY_MAP, "q")]
+    if not form.is_paged:
+        mapped = [(KEYS.map, "k"), (VALUES.map, "v"), *mapped]
+    maps = tuple(_view(job, form.parts.at[operand]) for _, operand in mapped)
     return Lowered((KernelCall(k.kernel(), (form.launched, 1, 1), tuple(job.args), maps=maps),))
 
 
-def _view(job: Job, form: Form, name: str, var: Var) -> tuple[tuple[str, int], TensorView]:
+def _view(job: Job, var: Var) -> tuple[tuple[str, int], TensorView]:
     """An operand [batch, heads, length, width] as a tensor of three axes."""
     batch, heads, length, width = var.type.shape
     (number,) = (n for n, i in enumerate(job.request.body.inputs) if i.var.id == var.id)

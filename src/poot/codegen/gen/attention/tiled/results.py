@@ -10,7 +10,8 @@ from poot.codegen.gen.index import Index
 from poot.codegen.gen.job import needed_by
 from poot.codegen.gen.math import log
 from poot.codegen.gen.sinks import Sink
-from poot.codegen.kir.build import Val
+from poot.codegen.kir.build import U32, KernelBuilder, Val
+from poot.codegen.kir.nodes import Ty
 
 _LN2 = math.log(2.0)
 
@@ -26,9 +27,15 @@ def store(consumer: Consumer, sinks: list[Sink]) -> None:
             value = value + k.op("shuffle_xor", value, mask=mask)
         totals.append(value)
     acc = k.copy(consumer.acc)
+    whole = [s for s in sinks if _takes_rows(consumer, s)]
+    rest = [s for s in sinks if s not in whole]
     for r in (0, 1):
-        row = place.row + 8 * r
-        most = k.copy(consumer.most[r])
+        row, most = place.row + 8 * r, k.copy(consumer.most[r])
+        if whole:
+            there = _where(consumer, k.op("min", row, parts.rows - 1))
+            _store_rows(consumer, whole, acc, r, _shrink(consumer, there, most, totals[r]))
+        if not rest and parts.lse is None:
+            continue
         with k.if_(row < parts.rows):
             where = _where(consumer, row)
             if parts.lse is not None:
@@ -37,7 +44,51 @@ def store(consumer: Consumer, sinks: list[Sink]) -> None:
             shrink = _shrink(consumer, where, most, totals[r])
             for n in range(consumer.form.width // 8):
                 pair = [k.extract(acc, 4 * n + 2 * r + e) * shrink for e in (0, 1)]
-                _store_pair(consumer, sinks, where, 8 * n, pair)
+                _store_pair(consumer, rest, where, 8 * n, pair)
+
+
+def _takes_rows(consumer: Consumer, sink: Sink) -> bool:
+    """Whether an output is the attention's own, in 16 bits: a lane then stores 16 bytes at once."""
+    is_own = sink.source.id == consumer.form.parts.out.id
+    is_plain = is_own and sink.update is None and sink.ok is None and sink.memory.cell.per == 1
+    return is_plain and sink.memory.cell.param in ("f16", "bf16")
+
+
+def _store_rows(consumer: Consumer, sinks: list[Sink], acc: Val, r: int, shrink: Val) -> None:
+    """Row r of the lane's two. Four lanes hold two channels each of four blocks of eight: they
+    trade, so that each has eight neighbouring channels of one block."""
+    k, parts, place = consumer.k, consumer.form.parts, consumer.place
+    dtype = sinks[0].memory.cell.param
+    number = place.column >> 1
+    is_odd, is_high = (number & 1).ne(0), (number & 2).ne(0)
+    row = place.row + 8 * r
+    b, h = consumer.block.row, consumer.block.head
+    line = ((b * parts.heads + h) * parts.rows + row) * parts.width
+    for first in range(0, parts.width // 8, 4):
+        words: list[Val] = []
+        for n in range(first, first + 4):
+            pair = [k.extract(acc, 4 * n + 2 * r + e) * shrink for e in (0, 1)]
+            words.append(k.bitcast(k.cast(k.vec(*pair), dtype), U32))
+        words = _traded(k, words, is_odd, is_high)
+        with k.if_(row < parts.rows):
+            at = line + (number * 8 + first * 8)
+            for sink in sinks:
+                k.store(sink.memory.name, at, k.bitcast(k.vec(*words), Ty(dtype, 8)))
+
+
+def _traded(k: KernelBuilder, words: list[Val], is_odd: Val, is_high: Val) -> list[Val]:
+    """Word i of lane j becomes word j of lane i, among four lanes."""
+    for mask, which in ((1, is_odd), (2, is_high)):
+        out = list(words)
+        for i in range(4):
+            if i & mask:
+                continue
+            low, high = words[i], words[i | mask]
+            got = k.op("shuffle_xor", k.select(which, low, high), mask=mask)
+            out[i] = k.select(which, got, low)
+            out[i | mask] = k.select(which, high, got)
+        words = out
+    return words
 
 
 def _where(consumer: Consumer, row: Val) -> tuple[Index, Index, Index]:
@@ -97,17 +148,10 @@ def _store_pair(
     first: int,
     pair: list[Val],
 ) -> None:
-    job, parts, k = consumer.job, consumer.form.parts, consumer.k
+    job, parts = consumer.job, consumer.form.parts
     half = job.indexer.atom(consumer.place.column >> 1, 4)
     for sink in sinks:
         if _is_of_lse(consumer, sink):
-            continue
-        is_plain = sink.source.id == parts.out.id and sink.update is None and sink.ok is None
-        if is_plain and sink.memory.cell.per == 1:
-            b, h, r = (job.indexer.value(x) for x in where)
-            line = ((b * parts.heads + h) * parts.rows + r) * parts.width
-            at = line + consumer.place.column + first
-            k.store(sink.memory.name, at, k.cast(k.vec(*pair), sink.memory.cell.param))
             continue
         for e, value in enumerate(pair):
             rounded = job.numbers.rounded(value, parts.out.type.dtype)

@@ -83,6 +83,10 @@ class Form:
         return ROWS * self.width
 
     @property
+    def is_paged(self) -> bool:
+        return "read" in self.parts.at
+
+    @property
     def is_even(self) -> bool:
         """Whether every row sees every key, in whole tiles."""
         parts = self.parts

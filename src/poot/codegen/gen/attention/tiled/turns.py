@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from poot.codegen.gen.attention.tiled.shape import Form
 from poot.codegen.gen.job import Job
-from poot.codegen.kir.build import I32, U32, KernelBuilder, Val
+from poot.codegen.kir.build import BOOL, I32, U32, KernelBuilder, Val
 
 COUNTERS = "counters"
 REST = (1 << 32) - 1
@@ -45,22 +45,24 @@ class Turns:
         k.shared(_FULL, "mbar", _SLOTS, 8)
         k.shared(_EMPTY, "mbar", _SLOTS, 8)
 
-    def start(self) -> None:
-        """Makes the barriers: who hands on arrives once, and each subgroup of the consumers and the
-        two other copying lanes let go."""
+    def start(self, others: int) -> None:
+        """Makes the barriers: who hands on arrives once, and each subgroup of the consumers and so
+        many others that copy let go."""
         for slot in range(_SLOTS):
             self.k.do("mbar_init", slot, mem=_FULL, count=1)
-            self.k.do("mbar_init", slot, mem=_EMPTY, count=4 * self.form.consumers + 2)
+            self.k.do("mbar_init", slot, mem=_EMPTY, count=4 * self.form.consumers + others)
 
-    def lead(self, body: Callable[[Val, Draw], None]) -> None:
-        """The leading lane's loop. `body(block, draw)` calls draw(n, count) for the n-th of its
-        `count` tiles of keys."""
+    def lead(self, body: Callable[[Val, Draw], None], *, leads: Val | None = None) -> None:
+        """The loop of the lane that draws, or of its whole subgroup, for which lane 0 speaks
+        (`leads`). `body(block, draw)` calls draw(n, count) for the n-th of its `count` tiles of
+        keys."""
         k, form = self.k, self.form
         drawn = k.var(k.group_id(0), I32)
         turn, goes_on = k.var(k.lit(0, I32), I32), _flag(k)
 
         def draw(n: Val, count: Val) -> None:
-            with k.if_(n.eq(k.op("max", count - (AHEAD + 1), 0))):
+            is_time = n.eq(k.op("max", count - (AHEAD + 1), 0))
+            with k.if_(is_time if leads is None else is_time & leads):
                 old = k.op("atomic", k.lit(0, I32), k.lit(1, U32), type=U32, mem=COUNTERS,
                            kind="add")  # fmt: skip
                 k.set(drawn, k.bitcast(old, I32) + (1 + form.launched))
@@ -71,13 +73,17 @@ class Turns:
             slot, parity = slot_of(k.copy(turn), _SLOTS)
             k.do("mbar_wait", slot, parity ^ 1, mem=_EMPTY)
             number = k.copy(drawn)
-            k.store(_NUMBERS, slot, number)
-            k.do("mbar_arrive", slot, mem=_FULL)
+            if leads is not None:
+                number = k.op("subgroup_broadcast", number, lane=0)
+            with self.job.when(k.lit(True, BOOL) if leads is None else leads):
+                k.store(_NUMBERS, slot, number)
+                k.do("mbar_arrive", slot, mem=_FULL)
             k.set(turn, turn + 1)
             k.set(goes_on, number < form.groups)
             with k.if_(number < form.groups):
                 body(number, draw)
-        self._leave()
+        with self.job.when(k.lit(True, BOOL) if leads is None else leads):
+            self._leave()
 
     def _leave(self) -> None:
         """The last group to leave sets the counters back."""

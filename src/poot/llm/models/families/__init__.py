@@ -1,0 +1,1 @@
+"""Readers of each family's config.json, and the table of them."""
