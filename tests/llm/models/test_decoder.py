@@ -98,7 +98,7 @@ def test_matrices_of_a_bf16_checkpoint_stay_bf16_and_mean_their_values_in_f32(na
 def test_on_the_cpu_bf16_matrices_take_two_bytes_an_element_of_device_memory():
     given = tiny("llama2", "bfloat16")
     short, whole = (
-        compile_on("cpu", given.graphs(64, (1,), dtype)).memory().spaces
+        compile_on("cpu", given.graphs(64, (1,), dtype)).memory().nbytes
         for dtype in ("file", "f32")
     )
     assert short < 0.75 * whole  # caches and tables are f32 in both
