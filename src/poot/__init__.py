@@ -3,6 +3,7 @@
 from poot import errors, ops
 from poot.api import Program, compile
 from poot.backends.registry import devices
+from poot.errors import PootError
 from poot.ir.text import parse, show
 from poot.jit import jit
 from poot.ops.refusals import grad, value_and_grad
@@ -10,6 +11,7 @@ from poot.session import Session
 from poot.trace import const, slot, state, trace, weight
 
 __all__ = [
+    "PootError",
     "Program",
     "Session",
     "compile",

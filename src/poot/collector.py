@@ -11,16 +11,15 @@ import gc
 import threading
 from collections.abc import Generator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 
 
-@dataclass(slots=True)
 class _Pauses:
     """How many pauses hold the collector still. It is one for the whole process."""
 
-    lock: threading.Lock = field(default_factory=threading.Lock)
-    count: int = 0
-    was_on: bool = False
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.count = 0
+        self.was_on = False
 
     def begin(self) -> None:
         with self.lock:

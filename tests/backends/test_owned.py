@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
 
-from poot.backends import vulkan, wgpu
+from poot.backends import owned, vulkan, wgpu
 from poot.backends.base import BufferRef, Device, Launch
 from poot.backends.cpu.device import CpuDevice
 from poot.backends.owned import (
@@ -41,6 +42,12 @@ def test_a_closed_device_says_so():
     need_open(True, LIMITS)
     with pytest.raises(BackendError, match="webgpu-baseline was closed; open the device again"):
         need_open(False, LIMITS)
+
+
+def test_a_device_is_of_the_process_that_opened_it():
+    need_open(True, LIMITS, os.getpid())
+    with pytest.raises(BackendError, match=f"by process 1, and this is process {os.getpid()}"):
+        need_open(True, LIMITS, 1)
 
 
 @pytest.mark.parametrize("given", [None, 3, object(), Held(4, is_freed=True)])
@@ -105,6 +112,19 @@ def test_code_is_of_the_devices_target_and_width(device: Device):
     wide = replace(code, kernel=filler(subgroup=7))
     with pytest.raises(LaunchError, match="kernel fill is written for subgroups of 7"):
         device.load([wide])
+
+
+def test_a_fork_is_told_so_before_it_waits_for_ever(
+    device: Device, monkeypatch: pytest.MonkeyPatch
+):
+    held = device.allocate(64, "held")
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setattr(owned.os, "getpid", lambda: 1)
+        if isinstance(device, CpuDevice):  # memory and threads of the process: a fork makes its own
+            assert device.copy_out(held, 0, 64).size == 64
+            return
+        with pytest.raises(BackendError, match="a fork: start processes by the spawn method"):
+            device.copy_out(held, 0, 64)
 
 
 def test_each_device_refuses_anothers_buffer_and_a_freed_one(device: Device):

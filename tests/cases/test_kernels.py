@@ -151,7 +151,7 @@ def test_case_126_no_launch_over_many_keys_lasts_a_second(target: str, keys: int
     times = [session.profile().launches for _ in range(3)]
     session.close()
     longest = [min(us for *_, us in launch) for launch in zip(*times, strict=True)]
-    assert not any(us > 1e6 for us in longest)
+    assert all(0 <= us <= 1e6 for us in longest), longest  # nan is no time
     assert_within(got, reference(q, k, k, width**-0.5)[0].astype(np.float32), "attention")
 
 

@@ -204,19 +204,20 @@ def test_case_12_a_mask_that_keeps_differs_from_one_that_drops(target: str):
 @pytest.mark.parametrize("logit", [2.0, 100.0, -1e4])
 @on(but="emulated")
 def test_case_13_a_sink_joins_the_maximum_and_the_denominator(target: str, logit: float):
-    q, k, v = qkv(1, 1, 1, 7, 7, 4, 4)
+    n = 150  # a window of 3 leaves whole tiles of keys without a live one
+    q, k, v = qkv(1, 1, 1, n, n, 4, 4)
     sink = np.float32([logit])
-    keep = bottom_right(7, 7) & (np.arange(7) > np.arange(7)[:, None] - 3)
+    keep = bottom_right(n, n) & (np.arange(n) > np.arange(n)[:, None] - 3)
 
     def concatenated(q: Array, k: Array, v: Array, s: Array, m: Array) -> object:
         scores = ops.where(m, (q @ k.swapaxes(2, 3)) * 0.5, -INF)
-        more = ops.broadcast_to(s.reshape(1, 1, 1, 1), (1, 1, 7, 1))
+        more = ops.broadcast_to(s.reshape(1, 1, 1, 1), (1, 1, n, 1))
         return ops.softmax(ops.concat([scores, more], 3))[..., :-1] @ v
 
     def joined(q: Array, k: Array, v: Array, s: Array, m: Array) -> object:
         return ops.attention_masked(q, k, v, mask=m, scale=0.5, sink=s)
 
-    nothing = np.zeros((7, 7), bool)
+    nothing = np.zeros((n, n), bool)
     want = reference(q, k, v, 0.5, keep=keep, sink=sink)[0]
     for fn in (concatenated, joined):
         both = on_both(target, fn, q, k, v, sink, keep)

@@ -3,6 +3,7 @@ words for all of them."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol, TypeVar
 
@@ -26,8 +27,15 @@ class OwnBuffer(Protocol):
 B = TypeVar("B", bound=OwnBuffer)
 
 
-def need_open(is_open: bool, limits: DeviceLimits) -> None:
-    """Raises BackendError where the device was closed."""
+def need_open(is_open: bool, limits: DeviceLimits, pid: int = 0) -> None:
+    """Raises BackendError where the device was closed, or where it was opened by process `pid` and
+    this is another: a driver's threads and queues don't come along into a fork, and a call would
+    wait for them for ever."""
+    if pid and pid != (here := os.getpid()):
+        raise BackendError(
+            f"{limits.name} was opened by process {pid}, and this is process {here}, a fork: start "
+            "processes by the spawn method, and open devices in each"
+        )
     if not is_open:
         raise BackendError(f"{limits.name} was closed; open the device again")
 

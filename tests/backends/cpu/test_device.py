@@ -14,6 +14,7 @@ import pytest
 
 from poot.api import compile as compile_program
 from poot.backends.base import BufferRef, Launch
+from poot.backends.cpu import device as cpu_device
 from poot.backends.cpu.device import CpuDevice
 from poot.codegen.kir.build import KernelBuilder
 from poot.codegen.llvm import emit as llvm_emit
@@ -36,6 +37,16 @@ def test_a_warm_start_compiles_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr(llvm_emit, "compile_text", lambda *a: pytest.fail("compiled"))
     again = compile_program(PRODUCT, target="cpu")
     assert [c.binary for c in again.codes] == [c.binary for c in first.codes]
+
+
+def test_a_program_that_is_bound_again_links_nothing(tmp_path, monkeypatch):
+    monkeypatch.setenv("POOT_CACHE_DIR", str(tmp_path))
+    program = compile_program(PRODUCT, target="cpu")
+    w = np.ones((64, 40), np.float32)
+    program.bind({"w": w}).close()
+    monkeypatch.setattr(cpu_device, "load_objects", lambda *a: pytest.fail("linked"))
+    (got,) = program.bind({"w": w}).step(x=np.ones((3, 64), np.float32))
+    assert (np.asarray(got) == 64).all()
 
 
 def test_a_step_is_one_call_of_a_replayed_list(tmp_path, monkeypatch):

@@ -8,7 +8,7 @@ from poot.backends import vulkan
 from poot.backends.vulkan import driver
 from poot.backends.vulkan.api import Binding, Shader
 from poot.backends.vulkan.driver import VulkanDriver, connect, instance, translated
-from poot.errors import BackendError, BackendUnavailable, DeviceLost, OutOfDeviceMemory
+from poot.errors import BackendError, BackendUnavailable, DeviceLost, LaunchError, OutOfDeviceMemory
 
 
 def shared(validation: bool = False) -> VulkanDriver:
@@ -103,7 +103,7 @@ def test_a_refused_pipeline_names_the_kernel(monkeypatch):
     monkeypatch.setattr(driver.vk, "vkCreateComputePipelines", refuse)
     shader = Shader("attention", b"\x03\x02\x23\x07" + b"\0" * 16, 1, False, None)
     monkeypatch.setattr(driver.vk, "vkCreateShaderModule", lambda *a: None)
-    with pytest.raises(BackendError, match="driver refuses kernel attention: VkErrorInit"):
+    with pytest.raises(LaunchError, match="driver refuses kernel attention: VkErrorInit"):
         api.pipeline(shader)
 
 

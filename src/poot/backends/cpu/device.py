@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -33,6 +34,7 @@ from poot.limits import DeviceLimits
 # Ranges of memory that an object file takes once it is loaded (code, constants, the pages about
 # them), and what is left to the rest of the process.
 _RANGES, _SPARE = 4, 1024
+MOST_LINKED = 64  # lists of object files that stay linked, whoever lets go
 # A launch's groups are handed out in about this many parts a thread, so that none waits long.
 _PARTS = 32
 
@@ -174,7 +176,7 @@ class CpuDevice:
         unique = {n: _object(c) for n, c in zip(names, codes, strict=True)}
         _need_mappings(len(unique), mappings())
         try:
-            loaded = load_objects(list(unique.values()), list(unique))
+            loaded = _linked(tuple(unique.values()), tuple(unique))
         except RuntimeError as e:
             kernels = ", ".join(c.name for c in codes)
             raise LaunchError(f"the object files of {kernels} can't be loaded: {e}") from e
@@ -208,6 +210,13 @@ class CpuDevice:
     def close(self) -> None:
         """Buffers go with their last reference; the pool is the process's."""
         self._is_open = False
+
+
+@functools.lru_cache(MOST_LINKED)
+def _linked(objects: tuple[bytes, ...], names: tuple[str, ...]) -> Loaded:
+    """Object files in memory, the latest shared by whoever loads the same: LLVM's linker keeps some
+    kilobytes of each that it ever linked, so a program that is bound again links nothing."""
+    return load_objects(objects, names)
 
 
 def _need_mappings(objects: int, counted: tuple[int, int] | None) -> None:

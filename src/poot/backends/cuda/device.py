@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import struct
 import threading
 import weakref
@@ -83,6 +84,7 @@ class CudaDevice:
         self._lock = threading.RLock()
         self._buffers: weakref.WeakSet[CudaBuffer] = weakref.WeakSet()
         self._is_open = True
+        self._pid = os.getpid()
         self._taker: Handle = None
         self._plain = Guard(self, ())
         with self.guarded():
@@ -112,7 +114,7 @@ class CudaDevice:
         """Raises DeviceLost, or BackendError where this opening was closed."""
         if self.lost:
             raise DeviceLost(f"{self.limits.name} was lost before: {self.lost}")
-        need_open(self._is_open, self.limits)
+        need_open(self._is_open, self.limits, self._pid)
 
     def _own(self, buffer: Buffer) -> CudaBuffer:
         return need_own(buffer, CudaBuffer, self.limits)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import threading
 import weakref
 from collections import deque
@@ -220,6 +221,7 @@ class HipDevice:
         self._cache = cache
         self._buffers: weakref.WeakSet[HipBuffer] = weakref.WeakSet()
         self._is_open = True
+        self._pid = os.getpid()
 
     @property
     def limits(self) -> DeviceLimits:
@@ -231,7 +233,7 @@ class HipDevice:
 
     def need_open(self) -> None:
         """Raises BackendError where this opening was closed."""
-        need_open(self._is_open, self.limits)
+        need_open(self._is_open, self.limits, self._pid)
 
     # Memory
 

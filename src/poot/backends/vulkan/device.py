@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import weakref
 from collections.abc import Sequence
@@ -162,6 +163,7 @@ class VulkanDevice:
         self._buffers: weakref.WeakSet[VulkanBuffer] = weakref.WeakSet()
         self._staging: VulkanBuffer | None = None
         self._is_open = True
+        self._pid = os.getpid()
 
     @property
     def limits(self) -> DeviceLimits:
@@ -178,7 +180,7 @@ class VulkanDevice:
 
     def need_open(self) -> None:
         """Raises BackendError where this opening was closed."""
-        need_open(self._is_open, self.limits)
+        need_open(self._is_open, self.limits, self._pid)
 
     def _own(self, buffer: Buffer) -> VulkanBuffer:
         return need_own(buffer, VulkanBuffer, self.limits)

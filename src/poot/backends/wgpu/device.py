@@ -6,6 +6,7 @@ buffers are checked here first, and a list is encoded once when it is prepared.
 
 from __future__ import annotations
 
+import os
 import weakref
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
@@ -205,6 +206,7 @@ class WgpuDevice:
         self._buffers: weakref.WeakSet[WgpuBuffer] = weakref.WeakSet()
         self._in_flight = 0
         self._is_open = True
+        self._pid = os.getpid()
 
     @property
     def limits(self) -> DeviceLimits:
@@ -216,7 +218,7 @@ class WgpuDevice:
 
     def need_open(self) -> None:
         """Raises BackendError where this opening was closed."""
-        need_open(self._is_open, self.limits)
+        need_open(self._is_open, self.limits, self._pid)
 
     @contextmanager
     def calling(self, what: str, refusal: type[BackendError] = BackendError) -> Generator[None]:
