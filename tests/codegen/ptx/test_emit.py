@@ -92,8 +92,8 @@ def test_every_request_assembles_without_a_spill(name):
             assert (report.spills, report.stack_nbytes, report.warnings) == (0, 0, ())
 
 
-# Query rows, keys, more operands by width, what is taken from the device's limits; the schedule on sm_90a in
-# bf16, and the schedules that others may get.
+# Query rows, keys, more operands by width, what is taken from the device's limits; the schedule on
+# sm_90a in bf16, and the schedules that others may get.
 FORMS: dict[str, tuple[int, int, dict, dict, str, set[str]]] = {
     "decode": (1, 4096, {}, {}, "grouped", {"grouped", "grouped_split"}),
     "counted": (1, 4096, {}, {"counts_residents": False}, "grouped_split", {"grouped_split"}),
