@@ -11,6 +11,8 @@ from poot.planner.key_blocks import MOST_ROWS, choose_key_blocks
 from poot.planner.request import Choice
 from poot.planner.steps import canonical_body
 from tests.support.attention_forms import Form, form_text
+from tests.support.selected_forms import Form as Selected
+from tests.support.selected_forms import form_text as selected_text
 
 AVX2 = profile("cpu-avx2")
 
@@ -62,3 +64,17 @@ def test_few_rows_leave_the_keys_as_they_lie():
     assert number(Form(heads=6, kv_heads=2, rows=1), "few") == 1
     assert number(Form(heads=8, kv_heads=2, rows=1), "few") == 0
     assert number(Form(rows=64), "few") == 0
+
+
+def test_a_decode_over_selected_blocks_counts_its_slots_and_a_prefill_is_left_to_tiles():
+    def of(form: Selected) -> Choice | None:
+        return choose_key_blocks(canonical_body(parse(selected_text(form)[0])), AVX2)
+
+    one = of(Selected(heads=8, kv_heads=2, keys=8192, listed=4))
+    assert one is not None
+    assert one.schedule.get("splits") == 1
+    many = of(Selected(1, 8, 2, 1, 8192, listed=500, positions=(8000,)))
+    assert many is not None
+    assert many.schedule.get("splits") > 1
+    assert of(Selected(rows=3)) is None
+    assert of(Selected(lists=4)) is None

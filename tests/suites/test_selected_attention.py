@@ -94,6 +94,18 @@ def test_where_all_blocks_are_selected_it_is_dense_causal_attention(target: str)
     np.testing.assert_allclose(out, other, atol=2e-5)
 
 
+@on(but="simulator emulated")
+@pytest.mark.parametrize("tokens", [1, 64, 100])
+def test_case_85_more_blocks_asked_for_than_there_are_is_dense_attention(target: str, tokens: int):
+    """16 blocks of 64 where there are two at the most."""
+    at = np.array([[tokens - 1]])
+    out, _ = check(target, at.tolist(), 100, 64, 16)
+    feed = feed_of(graph_of(at, 100, 64, 16), at)
+    whole = np.arange(tokens // 64 or 1)[None, None, None] if tokens >= 64 else np.array([[[[-1]]]])
+    want, _ = selected.attend(feed["q"], feed["k_"], feed["v"], whole, at, 64, 0.25)
+    np.testing.assert_allclose(out, want, atol=2e-5)
+
+
 @on()
 def test_before_the_first_block_is_complete_there_is_only_the_tail(target: str):
     """Case 3."""

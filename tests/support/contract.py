@@ -49,7 +49,7 @@ def _check_update(body: Graph, out: int, source: int) -> None:
 
 
 def _check_none(body: Graph, plain: list, updates: tuple) -> None:
-    rank = [e for e in body.eqns if e.op in ("topk", "argmax")]
+    rank = [e for e in body.eqns if e.op in ("topk", "argmax", "block_topk")]
     if rank:
         assert len(rank) == 1
         assert set(body.outputs) <= set(rank[0].outs)
@@ -164,6 +164,6 @@ def _before(body: Graph, anchor: Eqn) -> Graph:
 
 def _check_attention(body: Graph, plain: list, updates: tuple) -> None:
     assert updates == ()
-    (anchor,) = [e for e in body.eqns if e.op == "attention"]
+    (anchor,) = [e for e in body.eqns if e.op in ("attention", "selected_attention")]
     assert all(is_pullable(e) or e is anchor for e in body.eqns)
     _check_epilogue(body, [anchor], plain)

@@ -182,7 +182,7 @@ _DRAWS: dict[str, Callable[[Graph, np.random.Generator], Feed | None]] = {
 
 
 def _attentions(graph: Graph) -> list[Eqn]:
-    return [e for e in graph.eqns if e.op == "attention"]
+    return [e for e in graph.eqns if e.op in ("attention", "selected_attention")]
 
 
 def _operands(eqn: Eqn) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import cast
 
+from poot.ir.attrs import int_attr
 from poot.ir.graph import Eqn, Graph
 from poot.limits import DeviceLimits
 from poot.planner.panels import GROUPS_A_THREAD, strip_rows
@@ -29,13 +30,18 @@ MOST_SPLITS = 16
 def choose_key_blocks(body: Graph, limits: DeviceLimits) -> Choice | None:
     """The schedule of an attention step, or None where a block's arrays don't fit the workgroup
     memory."""
-    (eqn,) = (e for e in body.eqns if e.op == "attention")
+    (eqn,) = (e for e in body.eqns if e.op in ("attention", "selected_attention"))
     names = cast("tuple[str, ...]", eqn.attr("operands"))  # the typing rule says so
     at = dict(zip(names, eqn.ins, strict=True))
     batch, heads, rows, width = at["q"].type.shape
     value_width = eqn.outs[0].type.shape[-1]
     kv_heads = at["k"].type.shape[1]
     keys = at["read"].type.shape[1] if "read" in at else at["k"].type.shape[2]
+    if "ids" in at:
+        listed, ratio = at["ids"].type.shape[3], int_attr(eqn, "ratio")
+        if rows != 1 or (at["ids"].type.shape[1] == heads != kv_heads):
+            return None
+        keys = min(keys, (listed + 1) * ratio)
     if not batch * heads * rows or not keys or not width or not value_width:
         return None
     lanes = limits.vector
@@ -48,6 +54,7 @@ def choose_key_blocks(body: Graph, limits: DeviceLimits) -> Choice | None:
     filled = -(-together // lanes) * lanes
     floats = width * together + together * (block + channels) + filled * (lanes + 3)
     floats += 0 if is_few else width * block
+    floats += block + lanes if "ids" in at else 0
     if floats * 4 > limits.workgroup_nbytes:
         return None
     tiles = -(-(heads // kv_heads * rows) // together)

@@ -190,6 +190,10 @@ def choose(body: Graph, anchor: str, updates: Updates, limits: DeviceLimits) -> 
     """The schedule, layouts and scratch of a step. Raises AttentionLds, GridLimit,
     CapabilityError."""
     selected = next((e for e in body.eqns if e.op == "selected_attention"), None)
+    blocks = limits.target == "llvm" and selected is not None
+    of_blocks = choose_key_blocks(body, limits) if blocks else None
+    if of_blocks is not None:
+        return of_blocks
     if selected is not None:
         schedule, scratch, reason = choose_selected(body, selected, limits)
         scratch = (*spill_scratch(body, anchor, updates, limits), *scratch)

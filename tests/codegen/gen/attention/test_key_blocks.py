@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from poot.codegen.gen.lower import lower
 from poot.ir.text import parse
 from poot.limits import profile
+from tests.support import selected_forms, selected_steps
 from tests.support.attention_forms import ALONE, Form, form_text
-from tests.support.launch import check_step, request_of
+from tests.support.launch import check_step, request_of, run_request
+from tests.support.selected import list_of, visited
 
 # A vector of 4 keeps the simulator quick.
 SMALL = replace(profile("cpu-avx2"), vector=4, subgroup=4)
@@ -50,3 +53,33 @@ def test_a_split_decode_is_two_launches():
     assert request.schedule.get("splits") > 1
     names = [c.kernel.name for c in lower(request, SMALL).calls]
     assert names == ["attention_blocks", "attention_combine"]
+
+
+@pytest.mark.parametrize(
+    "form", [f for f in (*selected_forms.ALONE, *selected_forms.NARROW) if f.rows == 1], ids=str
+)
+def test_a_decode_over_selected_blocks_runs_over_its_slots(form):
+    request = selected_steps.check_form(form, SMALL)
+    shared = form.lists == 1 or form.lists == form.kv_heads
+    assert request.schedule.name == ("key_blocks" if shared else "selected")
+
+
+def test_a_selected_decode_may_be_split_and_reads_what_it_visits():
+    form = selected_forms.Form(1, 4, 2, 1, 1200, 16, 16, 4, 200, positions=(1199,))
+    assert selected_steps.check_form(form, SMALL).schedule.get("splits") > 1
+    for keys in (400, 4000):
+        form = selected_forms.Form(1, 4, 2, 1, keys, 16, 24, 4, 8, positions=(keys - 2,))
+        _, stats = selected_steps.reads_of(form, SMALL)
+        assert stats["attention_blocks"].loads["in2"] <= 2 * (8 + 1) * 4 * 24
+
+
+def test_what_a_selected_decode_does_not_visit_may_be_nan():
+    form = selected_forms.Form(keys=30, listed=2, positions=(17, 25))
+    text, feed = selected_forms.form_text(form)
+    request = request_of(text, "attention", (), SMALL)
+    clean = run_request(request, list(feed.values()), SMALL)[0]
+    for b in range(2):
+        seen = visited(list_of(feed["ids"][b, 0, 0]), int(feed["positions"][b, 0]), 4)
+        dead = np.setdiff1d(np.arange(30), seen)
+        feed["k"][b, :, dead], feed["v"][b, :, dead] = np.nan, np.nan
+    np.testing.assert_array_equal(run_request(request, list(feed.values()), SMALL)[0], clean)

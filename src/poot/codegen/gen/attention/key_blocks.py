@@ -10,7 +10,8 @@ vector of keys at a time, whose partial sums are added across lanes.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from poot.codegen.gen.attention.finish import finish
@@ -27,6 +28,7 @@ from poot.codegen.gen.lanes import across, once, part, turned
 from poot.codegen.gen.lowered import KernelCall, Lowered
 from poot.codegen.gen.math import LOG2_E, is_neg_inf
 from poot.codegen.gen.memory import Memory
+from poot.codegen.gen.selection.visits import Slots, list_head, slots_of
 from poot.codegen.gen.sinks import Sink, open_sinks
 from poot.codegen.kir.build import I32, KernelBuilder, Val
 from poot.limits import DeviceLimits
@@ -53,6 +55,7 @@ class Group:
     tile: Index
     count: Val
     keys: Keys
+    slots: Slots | None
 
     @property
     def total(self) -> int:
@@ -109,6 +112,10 @@ def _call(request: Request, limits: DeviceLimits, parts: Parts) -> KernelCall:
         b, head, tile, split = ix.split(ix.atom(number, count), shape)
         there = k.op("min", ix.value(tile * -rows + total), rows)
         keys = Keys(job, parts, b, head)
+        slots: Slots | None = None
+        if "ids" in parts.at:  # of a decode: its query heads share a list
+            which = list_head(parts, head, head * parts.repeat)
+            slots = slots_of(job, parts, b, which, Index(), lanes)
         group = Group(
             job,
             parts,
@@ -122,6 +129,7 @@ def _call(request: Request, limits: DeviceLimits, parts: Parts) -> KernelCall:
             tile,
             there,
             keys,
+            slots,
         )
         _declare(group)
         _stage_queries(group)
@@ -143,6 +151,8 @@ def _declare(g: Group) -> None:
     for name in ("peaks", "sums", "shrinks"):
         k.shared(name, "f32", g.filled)
     k.shared("lanes", "f32", g.filled * g.lanes)
+    if g.slots is not None:
+        k.shared("slot_keys", "i32", g.block)
 
 
 def _stage_queries(g: Group) -> None:
@@ -182,6 +192,8 @@ def _stage_queries(g: Group) -> None:
 def _bounds(g: Group) -> tuple[Val, Val]:
     """(first, end) of the keys that some row of the tile sees."""
     k, ix = g.job.k, g.job.indexer
+    if g.slots is not None:
+        return k.lit(0, I32), g.slots.count
     low = ix.atom(k.lit(0, I32), g.rows)
     high = ix.atom(g.count - 1, g.rows)
     first, end = key_range(g.job, g.parts, g.row, g.where(low)[2])
@@ -201,6 +213,7 @@ def _run(g: Group, split: Index, splits: int) -> None:
         end = k.op("min", first + size, end)
     with k.for_(first, end, g.block, name="t") as start:
         count = k.op("min", end - start, g.block)
+        _place_slots(g, start, end)
         if g.is_few:
             _few_scores(g, start, end)
         else:
@@ -214,10 +227,25 @@ def _run(g: Group, split: Index, splits: int) -> None:
         k.barrier()
 
 
+def _place_slots(g: Group, start: Val, end: Val) -> None:
+    """slot_keys[j] of the block's slots: the key, or -1."""
+    k = g.job.k
+    if g.slots is None:
+        return
+    for v in range(g.block // g.lanes):
+        slot = start + v * g.lanes + k.lane()
+        key = g.slots.key(k.op("min", slot, end - 1))
+        k.store("slot_keys", k.lane() + v * g.lanes, k.select(slot < end, key, k.lit(-1, I32)))
+    k.barrier()
+
+
 def _tile_keys(g: Group, start: Val, end: Val, tile: Val) -> list[Index]:
     """One vector of a block's keys. Those past the end repeat the last one; their scores are
     hidden."""
     k, ix = g.job.k, g.job.indexer
+    if g.slots is not None:
+        own = [k.load("slot_keys", tile * g.lanes + j) for j in range(g.lanes)]
+        return [ix.atom(k.op("max", key, 0), g.parts.keys) for key in own]
     at = [start + tile * g.lanes + j for j in range(g.lanes)]
     return [ix.atom(k.op("min", a, end - 1), g.parts.keys) for a in at]
 
@@ -358,6 +386,12 @@ def _seen_scores(g: Group, start: Val, end: Val, r: Val) -> Iterator[Val]:
     there."""
     k, ix = g.job.k, g.job.indexer
     where = g.where(ix.atom(r, g.rows))
+    if g.slots is not None:
+        for v in range(g.block // g.lanes):
+            is_seen = (k.load("slot_keys", k.lane() + v * g.lanes) >= 0) & (r < g.count)
+            made = score(g.job, g.parts, k.load("scores", _score_place(g, r, v)), where, Index())
+            yield k.select(is_seen, made, k.lit(NEG_INF))
+        return
     low, high = key_range(g.job, g.parts, g.row, where[2])
     high = k.select(r < g.count, k.op("min", high, end), k.lit(0, I32))
     for v in range(g.block // g.lanes):
@@ -377,6 +411,18 @@ def _seen_scores(g: Group, start: Val, end: Val, r: Val) -> Iterator[Val]:
             yield k.select(is_seen, made, k.lit(NEG_INF))
 
 
+@contextmanager
+def _visited(g: Group, start: Val, j: Val) -> Generator[Index]:
+    """The block's j-th key, where it is visited."""
+    k, ix = g.job.k, g.job.indexer
+    if g.slots is None:
+        yield ix.atom(start + j, g.parts.keys)
+        return
+    key = k.load("slot_keys", j)
+    with k.if_(key >= 0):
+        yield ix.atom(k.copy(key), g.parts.keys)
+
+
 def _values(g: Group, start: Val, count: Val) -> None:
     """acc[row, channel] = acc * shrink + weights . values, a strip and a pair of vectors at a
     time."""
@@ -392,8 +438,7 @@ def _values(g: Group, start: Val, count: Val) -> None:
             for i in range(g.strip):
                 shrink = k.load("shrinks", base + i)
                 sums.append([k.var(k.load("acc", p) * shrink, name="o") for p in places[i]])
-            with k.for_(0, count, name="j") as j:
-                key = ix.atom(start + j, g.parts.keys)
+            with k.for_(0, count, name="j") as j, _visited(g, start, j) as key:
                 values: list[Val] = []
                 for v in pair:
                     width = min(lanes, g.parts.value_width - v * lanes)

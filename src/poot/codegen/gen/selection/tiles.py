@@ -21,7 +21,7 @@ from poot.codegen.gen.memory import Memory
 from poot.codegen.gen.selection.step import attend
 from poot.codegen.gen.selection.tile import States, Tile, declare, open_states, stage
 from poot.codegen.gen.selection.union import Union, lower_union
-from poot.codegen.gen.selection.visits import slots_of
+from poot.codegen.gen.selection.visits import list_head, slots_of
 from poot.codegen.gen.sinks import Sink, open_sinks
 from poot.codegen.gen.spill import lower_spilled
 from poot.codegen.kir.build import Val
@@ -39,14 +39,6 @@ def lower_selected(request: Request, limits: DeviceLimits) -> Lowered:
     if request.schedule.get("splits") > 1:
         calls.append(combine(request, limits, parts))
     return Lowered((*calls, *lower_spilled(request, limits)))
-
-
-def list_head(parts: Parts, kv: Index, head: Index) -> Index:
-    """Which of the Hs lists is that of a query head, and of its key head."""
-    lists = parts.at["ids"].type.shape[1]
-    if lists == 1:
-        return Index()
-    return head if lists == parts.heads else kv
 
 
 def _call(request: Request, limits: DeviceLimits, parts: Parts) -> KernelCall:

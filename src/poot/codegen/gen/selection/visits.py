@@ -84,6 +84,14 @@ class Slots:
         return k.select((key >= 0) & (key < self.limit), key, k.lit(-1, I32))
 
 
+def list_head(parts: Parts, kv: Index, head: Index) -> Index:
+    """Which of the Hs lists is that of a query head, and of its key head."""
+    lists = parts.at["ids"].type.shape[1]
+    if lists == 1:
+        return Index()
+    return head if lists == parts.heads else kv
+
+
 def slots_of(job: Job, parts: Parts, b: Index, head: Index, r: Index, lanes: int) -> Slots:
     """The slots of a row's list; `head` is the list's own. All lanes of the group look for the
     list's end together: control is uniform."""
