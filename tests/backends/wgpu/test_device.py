@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 
 import numpy as np
 import pytest
@@ -55,6 +56,19 @@ def test_a_copy_within_one_buffer_is_refused():
     arena = device.allocate(64, "arena")
     with pytest.raises(BackendError, match="copies between two buffers: both are arena"):
         device.copy(arena, 0, arena, 32, 16)
+
+
+def test_kernels_go_in_any_thread_while_another_calls():
+    """A thread that collected them inside of a callback of wgpu's waited for the lock of the one
+    that waited for the callback."""
+    device = opened()
+    held = [device.load([count_up(device)])]
+    with device.gpu.lock:
+        thread = threading.Thread(target=held.clear, daemon=True)
+        thread.start()
+        thread.join(20)
+        assert not thread.is_alive()
+    assert device.load([count_up(device)])
 
 
 def test_errors_are_translated_with_what_was_being_done():

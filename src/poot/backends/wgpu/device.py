@@ -103,15 +103,10 @@ class Loaded:
         made: list[Ready] = []
         for code in codes:
             ready = gpu.pipelines.take(code.key, lambda code=code: _ready(gpu, code))
-            weakref.finalize(self, _give, gpu, code.key)
+            weakref.finalize(self, gpu.pipelines.leave, code.key)
             assert isinstance(ready, Ready)
             made.append(ready)
         self.ready = tuple(made)
-
-
-def _give(gpu: Gpu, key: str) -> None:
-    with gpu.lock:
-        gpu.pipelines.give(key)
 
 
 def _ready(gpu: Gpu, code: Code) -> Ready:
