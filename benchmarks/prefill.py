@@ -5,7 +5,8 @@ on the same tensors.
 
 Kernels are compared with f64 first, and run twice for equal bits. Times are bursts with a rest
 before each (the card's power limit is no part of a kernel): a warm replay of a graph, then a timed
-one, contenders in a new order every round; medians. Writes prefill-<date>.json; a table comes last.
+one, contenders in a new order every round; medians. Writes prefill-<date>.json and a plot; a table
+comes last.
 """
 
 from __future__ import annotations
@@ -324,6 +325,32 @@ def _line(row: Prefill, report: dict[str, object]) -> str:
     )
 
 
+def _plot(reports: dict[str, dict[str, object]], path: Path) -> None:
+    """TFLOP/s of every contender by row."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    rows = [r for r in ROWS if isinstance(reports.get(r.name, {}).get("us"), dict)]
+    figure, axes = pyplot.subplots(figsize=(9, 0.6 * len(rows) + 1.5))
+    for n, name in enumerate(("poot", "cudnn", "flash")):
+        rates = [_rate(r, reports[r.name], name) for r in rows]
+        axes.barh([y + 0.25 * n for y in range(len(rows))], rates, 0.25, label=name)
+    axes.set_yticks([y + 0.25 for y in range(len(rows))], [r.name for r in rows])
+    axes.invert_yaxis()
+    axes.set_xlabel("TFLOP/s")
+    axes.legend(loc="lower right")
+    figure.tight_layout()
+    figure.savefig(path, dpi=120)
+
+
+def _rate(row: Prefill, report: dict[str, object], name: str) -> float:
+    us = report["us"]
+    assert isinstance(us, dict), report
+    return row.flops / statistics.median(us[name]) / 1e6 if name in us else 0.0
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=Path(os.environ.get("OUT", "build/prefill")))
@@ -354,12 +381,14 @@ def main() -> None:
     now = datetime.now(UTC)
     result = {"date": now.isoformat(), **machine("benchmarks.prefill"), "kernels": facts,
               "checks wrong": wrong, "rows": reports}  # fmt: skip
-    (given.out / f"prefill-{now:%Y-%m-%d}.json").write_text(json.dumps(result, indent=1))
+    path = given.out / f"prefill-{now:%Y-%m-%d}.json"
+    path.write_text(json.dumps(result, indent=1))
     print(f"checks: {len(checks) - len(wrong)} of {len(checks)} right")
     for name, report in list(wrong.items())[:8]:
         print(f"  not: {name} {str(report)[:500]}")
     print(f"{'TFLOP/s':<22}{'poot':>8}{'cudnn':>8}{'flash':>8}{'ratio':>7}{'goal':>6}{'ratio':>6}")
     print("\n".join(_line(r, reports.get(r.name, {})) for r in rows), flush=True)
+    _plot(reports, path.with_suffix(".png"))
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ import json
 import os
 import platform
 import statistics
+import sys
 import time
 import traceback
 from collections.abc import Sequence
@@ -206,6 +207,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     card = description() if options.target == "cpu" else _card(options.target)
     record: dict[str, object] = {
         "machine": card, "python": platform.python_version(), "date": time.strftime("%Y-%m-%d"),
+        "command": "python -m benchmarks.selected " + " ".join(argv or sys.argv[1:]),
         "rows": {},
     }  # fmt: skip
     options.out.mkdir(parents=True, exist_ok=True)

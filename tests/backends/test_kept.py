@@ -38,13 +38,3 @@ def test_what_has_users_stays():
     assert gone == []
     kept.give("a")
     assert gone == [1]
-
-
-def test_who_leaves_is_counted_at_the_next_take():
-    gone: list[int] = []
-    kept = Kept(gone.append, most_idle=0)
-    kept.take("a", lambda: 1)
-    kept.leave("a")
-    assert gone == []
-    kept.take("b", lambda: 2)
-    assert gone == [1]

@@ -199,12 +199,12 @@ def test_case_82_each_count_of_splits_is_deterministic(target: str):
     """One latent head for 4 query heads; 20 calls for each plan, its scratch NaN before each."""
     capacity, seen = 2048, set[int]()
     for units in (1, 8, 12, 32, 64):
-        graph = split_graph(capacity, 144, 128, 4)
+        graph = split_graph(capacity, 576, 512, 4)
         program, splits = split_program(target, graph, units)
         if splits in seen:
             continue
         seen.add(splits)
-        q, k, v = qkv(1, 4, 1, 1, capacity, 144, 128)
+        q, k, v = qkv(1, 4, 1, 1, capacity, 576, 512)
         feed = {"q": q / 4, "k": k, "v": v, "pos": np.asarray([capacity - 1], np.int32)}
         session = bind_feed(program, graph, {})
         first = [np.array(x) for x in session.step(**feed)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,9 @@ import pytest
 from poot.errors import BackendUnavailable, FormatError, RequestError
 from poot.llm.load import LoadedModel, fitting, load_model, read_checkpoint
 from poot.llm.sampling import Sampling
+from tests.support.hf_run import saved
+from tests.support.hf_tiny import hf_logits
+from tests.support.json_bytes import byte_spec, write_tokenizer
 from tests.support.numpy_llama import NumpyLlama, numpy_llama
 from tests.support.smollm2 import smollm2_path
 from tests.support.tiny_llama import write_tiny_llama
@@ -103,3 +107,31 @@ def test_smollm2_says_that_the_capital_of_france_is_paris():
     model = load_model(checkpoint, target="oracle", capacity=capacity, buckets=buckets)
     tokens = list(model.generate(prompt, max_tokens=2, sampling=Sampling()))
     assert checkpoint.tokenizer.decode(tokens) == " Paris."
+
+
+def folder_of(tmp_path: Path, name: str = "gemma2") -> Path:
+    """A checkpoint folder with a vocabulary that its tokenizer fills."""
+    shutil.copytree(saved(name, vocab=263), tmp_path / "m")
+    return write_tokenizer(tmp_path / "m", byte_spec())
+
+
+def test_a_folder_generates_what_transformers_does(tmp_path: Path):
+    model = load(folder_of(tmp_path))
+    prompt = model.checkpoint.prompt_ids("the a the")
+    assert prompt[0] == 1
+    got = list(model.generate(prompt, max_tokens=6, sampling=Sampling()))
+    for i, token in enumerate(got):
+        logits = hf_logits("gemma2", prompt + got[:i], vocab=263)[-1]
+        assert logits[token] >= logits.max() - 1e-3
+
+
+def test_a_folders_own_chat_template_makes_the_prompt(tmp_path: Path):
+    checkpoint = read_checkpoint(folder_of(tmp_path))
+    text = checkpoint.tokenizer.decode(checkpoint.prompt_ids("hi", chat=True), keep_special=True)
+    assert text == "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n"
+
+
+def test_a_folder_of_an_unknown_architecture_is_refused_before_its_weights(tmp_path: Path):
+    (tmp_path / "config.json").write_text('{"architectures": ["MambaForCausalLM"]}')
+    with pytest.raises(FormatError, match="the architecture is MambaForCausalLM; poot has"):
+        read_checkpoint(tmp_path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,11 @@ from poot.errors import RequestError
 from poot.llm.layout import Layout
 from poot.llm.load import read_checkpoint
 from poot.llm.request import Request
-from poot.llm.serving import content_digest, default_blocks, serve_model
+from poot.llm.serving import checkpoint_digest, content_digest, default_blocks, serve_model
 from tests.llm.test_adapters import tensors_of, write
+from tests.support.hf_run import saved
+from tests.support.hf_tiny import hf_logits
+from tests.support.json_bytes import byte_spec, write_tokenizer
 from tests.support.tiny_llama import write_tiny_llama
 
 LAYOUT = Layout(blocks=13, capacity=64, decode_rows=(1,), prefill=((1, 16),), adapters=1, rank=4)
@@ -66,3 +70,32 @@ def test_a_digest_is_of_the_bytes_and_is_computed_once(tmp_path: Path):
     for torn in ("{", "[]", '{"stamp": 1}', json.dumps({**row, "digest": 3})):
         entry.write_text(torn)
         assert content_digest(one, kept) == changed
+
+
+def test_a_folder_is_served_and_its_digest_follows_its_files(tmp_path: Path):
+    shutil.copytree(saved("qwen3", vocab=263), tmp_path / "m")
+    folder = write_tokenizer(tmp_path / "m", byte_spec())
+    checkpoint = read_checkpoint(folder)
+    layout = Layout(blocks=20, capacity=64)
+    served = serve_model(checkpoint, layout, target="oracle")
+    prompt = tuple(checkpoint.prompt_ids("the a"))
+    handle = served.engine.submit(Request(prompt, 6))
+    served.engine.run()
+    got = handle.result(0).tokens
+    for i, token in enumerate(got):
+        logits = hf_logits("qwen3", [*prompt, *got[:i]], vocab=263)[-1]
+        assert logits[token] >= logits.max() - 1e-3
+    before = checkpoint_digest(checkpoint)
+    assert checkpoint_digest(read_checkpoint(folder)) == before
+    config = folder / "config.json"
+    config.write_text(config.read_text().replace("10000.0", "20000.0"))
+    assert checkpoint_digest(read_checkpoint(folder)) != before
+
+
+def test_a_folder_takes_no_adapters(tmp_path: Path):
+    shutil.copytree(saved("qwen3", vocab=263), tmp_path / "m")
+    checkpoint = read_checkpoint(write_tokenizer(tmp_path / "m", byte_spec()))
+    with pytest.raises(RequestError, match="poot's Qwen3 from safetensors takes no adapters yet"):
+        serve_model(
+            checkpoint, Layout(blocks=20, capacity=64), target="oracle", adapters=[("a", tmp_path)]
+        )

@@ -9,7 +9,7 @@ import pytest
 
 import poot
 from poot import ops
-from poot.errors import TypeRuleError
+from poot.errors import TraceError, TypeRuleError
 from poot.ir.dtypes import DTYPES
 from tests.support.traced import graph_of, normal, value
 
@@ -205,3 +205,19 @@ def test_what_cannot_be_turned_is_refused(fn: object, message: str):
     assert callable(fn)
     with pytest.raises(TypeRuleError, match=message):
         poot.trace(fn, (poot.weight((2, 3, 8)), poot.slot((3,))))
+
+
+def test_longrope_divides_each_pairs_frequency_and_scales_cos_and_sin():
+    scaling = ops.FactorScaling((1.0, 2.0, 4.0, 8.0), 1.25)
+    plain = ops.frequencies(1e4, 8)
+    np.testing.assert_allclose(ops.frequencies(1e4, 8, scaling), plain / [1, 2, 4, 8])
+    cos, _ = ops.rope_tables(3, 1e4, 8, scaling)
+    np.testing.assert_allclose(cos[0], 1.25)
+    with pytest.raises(TypeRuleError, match="a factor for each pair"):
+        ops.frequencies(1e4, 6, scaling)
+
+
+@pytest.mark.parametrize("factors", [(), (1.0, 0.0), (1.0, math.inf), (math.nan,)])
+def test_factors_that_are_no_numbers_above_zero_are_refused(factors: tuple[float, ...]):
+    with pytest.raises(TraceError, match="FactorScaling needs factors above 0"):
+        ops.FactorScaling(factors)

@@ -218,7 +218,7 @@ def test_blocks_of_rows_change_nothing(monkeypatch: pytest.MonkeyPatch):
     given = {**dense(), "mask": MASK, "len": np.array([5, 9], np.int32)}
     attrs = {"scale": 0.3, "causal": 3, "window": 6, "lse": True}
     whole = attend(given, **attrs)
-    monkeypatch.setattr(fused, "_BLOCK_NBYTES", 2 * 6 * 9 * 4 * 2)
+    monkeypatch.setattr(fused, "BLOCK_NBYTES", 2 * 6 * 9 * 4 * 2)
     for got, want in zip(attend(given, **attrs), whole, strict=True):
         np.testing.assert_allclose(got, want, rtol=0, atol=1e-6)
 

@@ -38,7 +38,9 @@ def model(layers: int, rows: int = 8) -> Graph:
 
 def test_the_order_is_that_of_the_design():
     names = [p.name for p in PIPELINE]
-    assert names == ["canonicalize", "rope", "attention", "records", "regions", "dce"]
+    assert names == [
+        "canonicalize", "rope", "attention", "selection", "records", "regions", "dce",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("name", ["lavapipe", "webgpu-baseline", "h200", "cpu-avx2"])

@@ -66,6 +66,24 @@ def test_few_rows_leave_the_keys_as_they_lie():
     assert number(Form(rows=64), "few") == 0
 
 
+def test_key_heads_of_a_pool_or_a_split_key_stand_together_where_threads_keep_their_groups():
+    long = Form(batch=1, heads=16, kv_heads=4, rows=1, keys=4096, paged=True)
+    assert (number(long, "heads"), number(long, "splits")) == (4, 4)
+    assert number(replace(long, paged=False), "heads") == 1
+    assert number(replace(long, paged=False, shared=8), "heads") == 4
+    assert number(replace(long, keys=64), "heads") == 1
+    assert number(replace(long, batch=4, keys=64), "heads") == 4
+    assert number(replace(long, keys=64), "heads", replace(AVX2, cores=1)) == 4
+
+
+def test_no_more_key_heads_stand_together_than_their_rows_may():
+    form = Form(batch=1, heads=64, kv_heads=8, rows=1, keys=4096, paged=True)
+    heads = number(form, "heads")
+    assert 1 < heads < 8
+    assert heads * number(form, "rows") <= MOST_ROWS
+    assert number(replace(form, rows=16), "heads") == 1
+
+
 def test_a_decode_over_selected_blocks_counts_its_slots_and_a_prefill_is_left_to_tiles():
     def of(form: Selected) -> Choice | None:
         return choose_key_blocks(canonical_body(parse(selected_text(form)[0])), AVX2)

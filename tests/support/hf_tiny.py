@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -95,11 +96,11 @@ TINY: Mapping[str, tuple[str, Mapping[str, object]]] = {
 
 
 @cache
-def tiny_model(name: str) -> PreTrainedModel:
+def tiny_model(name: str, vocab: int = 97) -> PreTrainedModel:
     """The model, in f32, all of its tensors drawn: gains near 1, biases, sinks and all."""
     stem, said = TINY[name]
     is_text = "TextConfig" if stem == "Gemma3" else "Config"
-    config = getattr(transformers, f"{stem}{is_text}")(**said)
+    config = getattr(transformers, f"{stem}{is_text}")(**{**said, "vocab_size": vocab})
     config._attn_implementation = "eager"
     model = getattr(transformers, f"{stem}ForCausalLM")(config).eval().float()
     draw = torch.Generator().manual_seed(7)
@@ -114,18 +115,18 @@ def tiny_model(name: str) -> PreTrainedModel:
     return model
 
 
-def save_tiny(name: str, folder: Path, *, shard: str = "5GB", dtype: str = "float32") -> Path:
+def save_tiny(
+    name: str, folder: Path, *, shard: str = "5GB", dtype: str = "float32", vocab: int = 97
+) -> Path:
     """The checkpoint in `folder`, in shards of at most `shard`."""
-    model = tiny_model(name)
+    model = tiny_model(name, vocab)
     if dtype != "float32":
-        import copy
-
         model = copy.deepcopy(model).to(getattr(torch, dtype))
     model.save_pretrained(folder, max_shard_size=shard)
     return folder
 
 
-def hf_logits(name: str, ids: list[int]) -> np.ndarray:
+def hf_logits(name: str, ids: list[int], vocab: int = 97) -> np.ndarray:
     """f32 [len(ids), vocab] of one pass over all of them."""
     with torch.no_grad():
-        return tiny_model(name)(torch.tensor([ids])).logits[0].float().numpy()
+        return tiny_model(name, vocab)(torch.tensor([ids])).logits[0].float().numpy()

@@ -54,7 +54,7 @@ class Run:
         groups = grid[0] * grid[1] * grid[2]
         self.module, self.memory, self.params, self.grid = module, memory, params, grid
         self.lanes = groups * module.threads
-        self.shared = np.zeros((groups, -(-max(shared_nbytes, 8) // 8) * 8), np.uint8)
+        self.shared = np.zeros((groups, -(-max(shared_nbytes, 16) // 16) * 16), np.uint8)
         self.shared_nbytes = shared_nbytes
         self.regs = {n: np.zeros(self.lanes, WORD[k]) for n, k in module.registers.items()}
         self.pc = np.zeros(self.lanes, np.int64)

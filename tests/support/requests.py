@@ -208,9 +208,10 @@ def _attention() -> list[Case]:
 
 
 def _selected() -> list[Case]:
-    """Every seventh form of selected attention, those of narrow floats, and the best blocks."""
+    """Forms of selected attention that bind eight buffers at the most, and the best blocks."""
     cases: list[Case] = []
-    for n, form in enumerate((*ALONE[1::3], *PREFILL[1::2], *NARROW)):
+    forms = [f for f in (*ALONE[1::3], *PREFILL[1::2], *NARROW) if f.buffers <= 8]
+    for n, form in enumerate(forms):
 
         def feed(form=form) -> list[np.ndarray]:
             return list(form_text(form)[1].values())

@@ -34,6 +34,12 @@ class Form:
     lse: bool = False
     positions: tuple[int, ...] | None = None
 
+    @property
+    def buffers(self) -> int:
+        """Operands and results."""
+        more = (self.paged, self.live, self.shared > 0, self.sink, self.lse)
+        return 6 + sum(more)
+
     def __str__(self) -> str:
         base = Form()
         changed = [

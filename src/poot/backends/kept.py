@@ -4,7 +4,7 @@ software Vulkan keeps 100 KB of each)."""
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
@@ -14,7 +14,7 @@ MOST_IDLE = 1024
 
 class Kept(Generic[T]):
     """Things by key, with a count of their users. Of those without users the latest MOST_IDLE stay;
-    older ones are destroyed. The caller holds the lock that its device has, but for `leave`."""
+    older ones are destroyed. The caller holds the lock that its device has."""
 
     def __init__(self, destroy: Callable[[T], None], most_idle: int = MOST_IDLE) -> None:
         self._destroy = destroy
@@ -22,22 +22,14 @@ class Kept(Generic[T]):
         self._made: dict[Hashable, T] = {}
         self._users: dict[Hashable, int] = {}
         self._idle: OrderedDict[Hashable, None] = OrderedDict()
-        self._left: deque[Hashable] = deque()
 
     def take(self, key: Hashable, make: Callable[[], T]) -> T:
         """The thing of that key, made if there is none, with one user more."""
-        while self._left:
-            self.give(self._left.popleft())
         if key not in self._made:
             self._made[key] = make()
         self._idle.pop(key, None)
         self._users[key] = self._users.get(key, 0) + 1
         return self._made[key]
-
-    def leave(self, key: Hashable) -> None:
-        """One user fewer, at the next `take`. For finalizers: these run in whatever thread collects,
-        even one that whoever holds the lock waits for, so nothing is locked here."""
-        self._left.append(key)
 
     def give(self, key: Hashable) -> None:
         """One user fewer."""

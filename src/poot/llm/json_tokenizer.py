@@ -60,7 +60,7 @@ def read_json_tokenizer(folder: Path, vocab: int, config: Keys) -> Tokenizer:
         kinds=tuple(kinds),
         bos=bos,
         eos=eos,
-        stops=frozenset(stops | _ends(folder, config, vocab) | ({eos} - {None})),
+        stops=frozenset(stops) | _ends(folder, config, vocab) | _one(eos),
         add_bos=bos is not None and lead[:1] == [bos],
         missing_bytes=frozenset(missing),
         marked=_built({**spec, "post_processor": None}),
@@ -93,14 +93,21 @@ def read_json_template(folder: Path, tokenizer: Tokenizer) -> ChatTemplate | Non
 
 
 def _default(found: object) -> object:
-    """The template itself, or of a list of named ones the one named "default"."""
-    if not isinstance(found, list):
-        return found
-    for row in cast("list[object]", found):  # isinstance says no more
-        fields = cast("Json", row) if isinstance(row, dict) else {}  # JSON keys are texts
+    """The template itself, or of a list of named ones the one named "default"; else what is
+    there."""
+    whole = found  # isinstance narrows the other name
+    rows: list[object] = cast("list[object]", found) if isinstance(found, list) else []
+    for row in rows:  # isinstance says no more
+        fields = _fields(row)
         if fields.get("name") == "default":
             return fields.get("template")
-    return found
+    return whole
+
+
+def _fields(row: object) -> Json:
+    """A JSON object's fields; none of what is no object."""
+    empty: Json = {}
+    return cast("Json", row) if isinstance(row, dict) else empty  # JSON keys are texts
 
 
 def _beside(folder: Path) -> Json:
@@ -142,7 +149,7 @@ def _added(spec: Json) -> Iterator[tuple[int, int]]:
     """(id, kind) of each added token."""
     rows = spec.get("added_tokens")
     for row in cast("list[object]", rows) if isinstance(rows, list) else []:
-        fields = cast("Json", row) if isinstance(row, dict) else {}  # JSON keys are texts
+        fields = _fields(row)
         number = fields.get("id")
         if isinstance(number, int):
             yield number, CONTROL if fields.get("special") is True else USER_DEFINED
@@ -158,6 +165,10 @@ def _named(beside: Json, key: str, rows: Mapping[str, int]) -> int | None:
     if not isinstance(found, str) or found not in rows:
         raise FormatError(f"{BESIDE}: {key} is {found!r}; needs a token of the vocabulary")
     return rows[found]
+
+
+def _one(token: int | None) -> frozenset[int]:
+    return frozenset(() if token is None else (token,))
 
 
 def _ends(folder: Path, config: Keys, vocab: int) -> frozenset[int]:

@@ -61,6 +61,9 @@ def _proved(positions: Array, most: int) -> Array:
 
 def candidate_blocks(positions: Array, ratio: int, always: str = "tail") -> Array:
     """C of each row, i32 [B,1,Lq,1], for positions that are not negative."""
+    _need_kind("candidate_blocks", ratio, always)
+    if positions.ndim != 2 or positions.dtype != "i32":
+        refuse("candidate_blocks", "positions i32 [B,Lq]", positions=positions.type)
     batch, rows = positions.shape
     seen = positions + 1 if always == "tail" else positions
     return emit("div", reshape(seen, (batch, 1, rows, 1)), _number(positions, ratio))

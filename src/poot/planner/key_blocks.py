@@ -3,6 +3,9 @@ time, over blocks of keys that stay in its caches.
 
 Rows of all query heads that share a key head stand together, so each key and value is read once for
 them. A decode of few groups is cut into splits, which a second launch merges as `split_kv` does.
+A group takes several key heads of a pool, whose rows hold all of them, so that a slot is read
+whole, and of a split key, whose shared part is then read once for them; not where blocks are
+selected, for each key head may have a list of its own.
 """
 
 from __future__ import annotations
@@ -52,22 +55,41 @@ def choose_key_blocks(body: Graph, limits: DeviceLimits) -> Choice | None:
     together = -(-together // strip) * strip
     channels = -(-value_width // lanes) * lanes
     filled = -(-together // lanes) * lanes
-    floats = width * together + together * (block + channels) + filled * (lanes + 3)
-    floats += 0 if is_few else width * block
-    floats += block + lanes if "ids" in at else 0
-    if floats * 4 > limits.workgroup_nbytes:
+    passing = together * block + filled * (lanes + 1) + (0 if is_few else width * block)
+    passing += (block if "read" in at else 0) + (block + lanes if "ids" in at else 0)
+    staying = together * (width + channels) + filled * 2
+    if (passing + staying) * 4 > limits.workgroup_nbytes:
         return None
     tiles = -(-(heads // kv_heads * rows) // together)
-    groups = batch * kv_heads * tiles
-    splits = _splits(groups, keys, block, limits)
+    most = 1
+    if ("read" in at or "k_shared" in at) and "ids" not in at:
+        most = min(MOST_ROWS // together, (limits.workgroup_nbytes // 4 - passing) // staying)
+    head_sets, splits = _head_sets(batch * tiles, kv_heads, most, keys, block, limits)
+    groups = batch * tiles * head_sets
     numbers = {
         "lanes": lanes, "block": block, "rows": together, "strip": strip, "splits": splits,
-        "few": int(is_few),
+        "few": int(is_few), "heads": kv_heads // head_sets,
     }  # fmt: skip
     scratch = (_partial_states(eqn, splits),) if splits > 1 else ()
     schedule = Schedule("key_blocks", tuple(sorted(numbers.items())))
     reason = f"{groups} groups of up to {together} rows, blocks of {block} keys, {splits} splits"
+    if head_sets < kv_heads:
+        reason += f", {kv_heads // head_sets} key heads together"
     return Choice(schedule, (Layout(),) * len(body.inputs), scratch, reason)
+
+
+def _head_sets(
+    groups: int, kv_heads: int, most: int, keys: int, block: int, limits: DeviceLimits
+) -> tuple[int, int]:
+    """(sets of key heads, splits): the fewest sets of at most `most` heads each whose groups, with
+    splits, are as many as the threads want or as the heads alone would give."""
+    alone = groups * kv_heads * _splits(groups * kv_heads, keys, block, limits)
+    wanted = 1 if limits.cores == 1 else min(alone, limits.cores * GROUPS_A_THREAD // 2)
+    for sets in range(1, kv_heads):
+        splits = _splits(groups * sets, keys, block, limits)
+        if kv_heads % sets == 0 and kv_heads // sets <= most and groups * sets * splits >= wanted:
+            return sets, splits
+    return kv_heads, _splits(groups * kv_heads, keys, block, limits)
 
 
 def _splits(groups: int, keys: int, block: int, limits: DeviceLimits) -> int:

@@ -20,7 +20,10 @@ from poot.passes.regions.table import (
 )
 
 # Ops that a kernel can't evaluate at a load: they anchor a launch, or are one.
-ANCHORED = {"matmul", "reduce", "attention", "topk", "argmax", "scatter_update", "region"}
+ANCHORED = {
+    "matmul", "reduce", "attention", "topk", "argmax", "scatter_update", "region", "block_topk",
+    "selected_attention",
+}  # fmt: skip
 
 
 def eqn(line: str, *inputs: str):

@@ -5,7 +5,10 @@ from __future__ import annotations
 import importlib
 import os
 import threading
-from dataclasses import dataclass, replace
+from collections import deque
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from poot.backends.kept import Kept
@@ -47,7 +50,10 @@ class Adapter:
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """A wgpu device, its limits, the lock that orders calls into it, and its pipelines."""
+    """A wgpu device, its limits, the lock that orders calls into it, and its pipelines.
+
+    The garbage collector may run in any thread, wgpu's own among them, in the middle of anything:
+    what it drops is put into `dropped`, and given back by the next who enters `held`."""
 
     device: object
     limits: DeviceLimits
@@ -56,6 +62,15 @@ class Gpu:
     timestamp_us: float
     lock: threading.RLock
     pipelines: Kept[object]
+    dropped: deque[Callable[[], None]] = field(default_factory=deque[Callable[[], None]])
+
+    @contextmanager
+    def held(self) -> Generator[None]:
+        """The lock, once everything dropped has been given back."""
+        with self.lock:
+            while self.dropped:
+                self.dropped.popleft()()
+            yield
 
 
 _LOCK = threading.RLock()

@@ -10,6 +10,7 @@ import weakref
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -65,12 +66,12 @@ def translated(what: str, refusal: type[BackendError] = BackendError) -> Generat
 class WgpuBuffer:
     """Device memory, freed with its last reference or by `Device.free`, whichever is first."""
 
-    def __init__(self, handle: object, nbytes: int, label: str) -> None:
+    def __init__(self, gpu: Gpu, handle: object, nbytes: int, label: str) -> None:
         self.handle = handle
         self.label = label
         self._nbytes = nbytes
         gpu_buffer: Any = handle
-        self._release = weakref.finalize(self, gpu_buffer.destroy)
+        self._release = weakref.finalize(self, gpu.dropped.append, gpu_buffer.destroy)
 
     @property
     def nbytes(self) -> int:
@@ -81,7 +82,10 @@ class WgpuBuffer:
         return not self._release.alive
 
     def free(self) -> None:
-        self._release()
+        """At once; the caller holds the device's lock."""
+        if self._release.detach() is not None:
+            gpu_buffer: Any = self.handle
+            gpu_buffer.destroy()
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +107,7 @@ class Loaded:
         made: list[Ready] = []
         for code in codes:
             ready = gpu.pipelines.take(code.key, lambda code=code: _ready(gpu, code))
-            weakref.finalize(self, gpu.pipelines.leave, code.key)
+            weakref.finalize(self, gpu.dropped.append, partial(gpu.pipelines.give, code.key))
             assert isinstance(ready, Ready)
             made.append(ready)
         self.ready = tuple(made)
@@ -218,7 +222,7 @@ class WgpuDevice:
     def calling(self, what: str, refusal: type[BackendError] = BackendError) -> Generator[None]:
         """Holds the device's lock and translates errors."""
         self.need_open()
-        with self.gpu.lock, translated(what, refusal):
+        with self.gpu.held(), translated(what, refusal):
             yield
 
     def _own(self, buffer: Buffer) -> WgpuBuffer:
@@ -237,13 +241,13 @@ class WgpuDevice:
         usage |= wgpu.BufferUsage.COPY_SRC | wgpu.BufferUsage.COPY_DST
         with self.calling(f"allocating {nbytes} bytes for {label}"):
             made = gpu.create_buffer(label=label, size=padded(nbytes), usage=usage)
-            buffer = WgpuBuffer(made, nbytes, label)
+            buffer = WgpuBuffer(self.gpu, made, nbytes, label)
         self._buffers.add(buffer)
         return buffer
 
     def free(self, buffer: Buffer) -> None:
         if isinstance(buffer, WgpuBuffer):
-            with self.gpu.lock:
+            with self.gpu.held():
                 buffer.free()
 
     def _range(self, buffer: Buffer, offset: int, nbytes: int) -> WgpuBuffer:
@@ -403,6 +407,6 @@ class WgpuDevice:
     def close(self) -> None:
         """Frees this opening's buffers. Pipelines go with their last reference."""
         self._is_open = False
-        with self.gpu.lock:
+        with self.gpu.held():
             for buffer in list(self._buffers):
                 buffer.free()

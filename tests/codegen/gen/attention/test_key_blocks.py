@@ -56,6 +56,27 @@ def test_a_split_decode_is_two_launches():
 
 
 @pytest.mark.parametrize(
+    "form",
+    [
+        Form(batch=1, heads=8, kv_heads=4, rows=1, keys=300, paged=True, live=True, sink=True),
+        Form(batch=1, heads=20, kv_heads=4, rows=1, keys=300, paged=True, live=True, mask="hqk"),
+        Form(batch=1, heads=6, kv_heads=6, rows=5, keys=270, paged=True, causal=265, lse=True),
+        Form(batch=1, heads=4, kv_heads=4, rows=1, keys=300, paged=True, width=10, value_width=7),
+        Form(batch=1, heads=4, kv_heads=4, rows=5, keys=300, width=22, shared=7),
+        Form(batch=1, heads=4, kv_heads=4, rows=1, keys=300, width=22, shared=7, paged=True),
+    ],
+    ids=str,
+)
+def test_several_key_heads_of_a_group_stay_apart(form):
+    text, feed = form_text(form)
+    request = request_of(parse(text), "attention", limits=SMALL)
+    assert request.schedule.get("heads") > 1
+    assert check(form) == "key_blocks"
+    one = replace(SMALL, cores=1)
+    check_step(text, "attention", limits=one, ins=list(feed.values()), within=WITHIN["f32"])
+
+
+@pytest.mark.parametrize(
     "form", [f for f in (*selected_forms.ALONE, *selected_forms.NARROW) if f.rows == 1], ids=str
 )
 def test_a_decode_over_selected_blocks_runs_over_its_slots(form):

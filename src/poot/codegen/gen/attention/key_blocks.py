@@ -5,26 +5,41 @@ once. For each block of keys it turns the keys to [d, key] in workgroup memory, 
 scores, takes one softmax step a row over the whole block, and adds the weighted values to the
 rows' states, strip by strip in registers. A few rows are scored with lanes along d instead, a
 vector of keys at a time, whose partial sums are added across lanes.
+
+Of a paged key, a block's pool slots are read and clamped once, into workgroup memory. Of a paged
+or split key, a group takes `heads` key heads where they fit, one after another over each block: a
+pool row holds all of them, so that its bytes are read together, and a shared part is turned once
+for them (with a few rows a key head it is read again for each, from the caches).
 """
 
 from __future__ import annotations
 
+import math
 import operator
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from functools import partial
 
 from poot.codegen.gen.attention.finish import finish
 from poot.codegen.gen.attention.fold import Folded
+from poot.codegen.gen.attention.key_group import (
+    Group,
+    each_head,
+    key_parts,
+    placed,
+    stage_slots,
+    tile_keys,
+    turn_keys,
+)
 from poot.codegen.gen.attention.keys import Keys, key_range
 from poot.codegen.gen.attention.parts import Parts, attention_eqn, parts_of
 from poot.codegen.gen.attention.score import score
 from poot.codegen.gen.attention.softmax import NEG_INF, step
 from poot.codegen.gen.attention.split_kv import combine, state_type
 from poot.codegen.gen.grid import each_group
-from poot.codegen.gen.index import Index
-from poot.codegen.gen.job import Job, open_job
-from poot.codegen.gen.lanes import across, once, part, turned
+from poot.codegen.gen.index import ZERO, Index
+from poot.codegen.gen.job import open_job
+from poot.codegen.gen.lanes import across, once, part
 from poot.codegen.gen.lowered import KernelCall, Lowered
 from poot.codegen.gen.math import LOG2_E, is_neg_inf
 from poot.codegen.gen.memory import Memory
@@ -34,52 +49,8 @@ from poot.codegen.kir.build import I32, KernelBuilder, Val
 from poot.limits import DeviceLimits
 from poot.planner.request import Request
 
-Element = Callable[[Index, Index], Val]
 # Vectors of keys or channels whose sums a strip holds together.
 PAIR = 2
-
-
-@dataclass(frozen=True, slots=True)
-class Group:
-    """One group's kernel in the making: its place, and how many of its rows there are."""
-
-    job: Job
-    parts: Parts
-    lanes: int
-    block: int
-    rows: int
-    strip: int
-    is_few: bool
-    row: Index
-    head: Index
-    tile: Index
-    count: Val
-    keys: Keys
-    slots: Slots | None
-
-    @property
-    def total(self) -> int:
-        """Query rows of one key head."""
-        return self.parts.repeat * self.parts.rows
-
-    @property
-    def filled(self) -> int:
-        """Rows, filled up to whole vectors."""
-        return -(-self.rows // self.lanes) * self.lanes
-
-    @property
-    def channels(self) -> int:
-        """Value channels, filled up to whole vectors."""
-        return -(-self.parts.value_width // self.lanes) * self.lanes
-
-    def where(self, within: Index) -> tuple[Index, Index, Index]:
-        """(batch row, query head, query row) of a row of the tile."""
-        ix = self.job.indexer
-        flat = self.tile * self.rows + within
-        if flat.high >= self.total:
-            flat = ix.atom(ix.value(flat), self.total)
-        query, member = ix.divmod(flat, self.parts.repeat)
-        return self.row, self.head * self.parts.repeat + member, query
 
 
 def lower_key_blocks(request: Request, limits: DeviceLimits) -> Lowered:
@@ -92,7 +63,7 @@ def lower_key_blocks(request: Request, limits: DeviceLimits) -> Lowered:
 
 def _call(request: Request, limits: DeviceLimits, parts: Parts) -> KernelCall:
     get = request.schedule.get
-    lanes, rows, splits = get("lanes"), get("rows"), get("splits")
+    lanes, rows, splits, heads = get("lanes"), get("rows"), get("splits"), get("heads")
     job = open_job(request, limits, "attention_blocks", lanes)
     job.k.subgroup = lanes
     job.bind_inputs(skip=(i for _, i in request.updates))
@@ -105,11 +76,12 @@ def _call(request: Request, limits: DeviceLimits, parts: Parts) -> KernelCall:
         states = job.memory("states", type, "w", ("scratch", number))
     total = parts.repeat * parts.rows
     tiles = -(-total // rows)
-    shape = (parts.batch, parts.kv_heads, tiles, splits)
-    count = parts.batch * parts.kv_heads * tiles * splits
+    shape = (parts.batch, parts.kv_heads // heads, tiles, splits)
+    count = math.prod(shape)
     k, ix = job.k, job.indexer
     with each_group(k, count, limits) as number:
-        b, head, tile, split = ix.split(ix.atom(number, count), shape)
+        b, set_, tile, split = ix.split(ix.atom(number, count), shape)
+        head = set_ * heads
         there = k.op("min", ix.value(tile * -rows + total), rows)
         keys = Keys(job, parts, b, head)
         slots: Slots | None = None
@@ -124,6 +96,7 @@ def _call(request: Request, limits: DeviceLimits, parts: Parts) -> KernelCall:
             rows,
             get("strip"),
             bool(get("few")),
+            heads,
             b,
             head,
             tile,
@@ -132,32 +105,37 @@ def _call(request: Request, limits: DeviceLimits, parts: Parts) -> KernelCall:
             slots,
         )
         _declare(group)
-        _stage_queries(group)
+        with each_head(group) as one:
+            _stage_queries(one)
+        k.barrier()
         _run(group, split, splits)
-        if states is None:
-            _store_rows(group, sinks)
-        else:
-            _store_states(group, states, split, splits)
+        with each_head(group) as one:
+            if states is None:
+                _store_rows(one, sinks)
+            else:
+                _store_states(one, states, split, splits)
     return job.call(count)
 
 
 def _declare(g: Group) -> None:
     k = g.job.k
-    k.shared("queries", "f32", g.parts.width * g.rows)
+    k.shared("queries", "f32", g.parts.width * g.rows * g.heads)
     if not g.is_few:
         k.shared("turned", "f32", g.parts.width * g.block)
     k.shared("scores", "f32", g.rows * g.block)
-    k.shared("acc", "f32", g.rows * g.channels)
-    for name in ("peaks", "sums", "shrinks"):
-        k.shared(name, "f32", g.filled)
+    k.shared("acc", "f32", g.rows * g.channels * g.heads)
+    for name in ("peaks", "sums"):
+        k.shared(name, "f32", g.filled * g.heads)
+    k.shared("shrinks", "f32", g.filled)
     k.shared("lanes", "f32", g.filled * g.lanes)
     if g.slots is not None:
         k.shared("slot_keys", "i32", g.block)
+    if "read" in g.parts.at:
+        k.shared("pool_slots", "i32", g.block)
 
 
 def _stage_queries(g: Group) -> None:
-    """queries[d, row], or [row, d] where there are few, and empty states. Rows past the last are
-    zeros."""
+    """Queries and empty states. Rows past the last are zeros."""
     k, ix, lanes = g.job.k, g.job.indexer, g.lanes
     q = g.parts.at["q"]
     lane = ix.atom(k.lane(), lanes)
@@ -170,23 +148,19 @@ def _stage_queries(g: Group) -> None:
             with k.if_(is_there & (k.lane() < width)) if width < lanes else k.if_(is_there):
                 d = ix.atom(k.lane(), width) + first
                 k.set(value, g.job.pull.value(q, (*g.where(within), d)))
-            if g.is_few:
-                place = ix.value(within * g.parts.width + lane + first)
-            else:
-                place = ix.value((lane + first) * g.rows + within)
+            place = ix.value(g.query(within, lane + first))
             if width < lanes:
                 with k.if_(k.lane() < width):
                     k.store("queries", place, value)
             else:
                 k.store("queries", place, value)
         for first in range(0, g.channels, lanes):
-            k.store("acc", ix.value(within * g.channels + lane + first), 0.0)
+            k.store("acc", ix.value(g.channel(within, lane + first)), 0.0)
     for first in range(0, g.filled, lanes):
-        k.store("peaks", k.lane() + first, NEG_INF)
-        k.store("sums", k.lane() + first, 0.0)
+        k.store("peaks", g.state(k.lane() + first), NEG_INF)
+        k.store("sums", g.state(k.lane() + first), 0.0)
     for r in range(g.rows, g.filled):
         k.store("lanes", k.lane() + r * lanes, 0.0)
-    k.barrier()
 
 
 def _bounds(g: Group) -> tuple[Val, Val]:
@@ -211,57 +185,25 @@ def _run(g: Group, split: Index, splits: int) -> None:
         size = ((blocks + (splits - 1)) // splits) * g.block
         first = first + size * g.job.indexer.value(split)
         end = k.op("min", first + size, end)
+    own = g.parts.width - g.parts.shared
+    is_shared_once = bool(g.parts.shared) and not g.is_few and g.heads > 1
     with k.for_(first, end, g.block, name="t") as start:
         count = k.op("min", end - start, g.block)
-        _place_slots(g, start, end)
-        if g.is_few:
-            _few_scores(g, start, end)
-        else:
-            _turn_keys(g, start, end)
+        stage_slots(g, start, end)
+        if is_shared_once:
+            turn_keys(g, start, end, range(own, g.parts.width))
+        with each_head(g) as one:
+            if g.is_few:
+                _few_scores(one, start, end)
+            else:
+                turn_keys(one, start, end, range(own if is_shared_once else g.parts.width))
+                k.barrier()
+                _scores(one)
             k.barrier()
-            _scores(g)
-        k.barrier()
-        _softmax(g, start, end)
-        k.barrier()
-        _values(g, start, count)
-        k.barrier()
-
-
-def _place_slots(g: Group, start: Val, end: Val) -> None:
-    """slot_keys[j] of the block's slots: the key, or -1."""
-    k = g.job.k
-    if g.slots is None:
-        return
-    for v in range(g.block // g.lanes):
-        slot = start + v * g.lanes + k.lane()
-        key = g.slots.key(k.op("min", slot, end - 1))
-        k.store("slot_keys", k.lane() + v * g.lanes, k.select(slot < end, key, k.lit(-1, I32)))
-    k.barrier()
-
-
-def _tile_keys(g: Group, start: Val, end: Val, tile: Val) -> list[Index]:
-    """One vector of a block's keys. Those past the end repeat the last one; their scores are
-    hidden."""
-    k, ix = g.job.k, g.job.indexer
-    if g.slots is not None:
-        own = [k.load("slot_keys", tile * g.lanes + j) for j in range(g.lanes)]
-        return [ix.atom(k.op("max", key, 0), g.parts.keys) for key in own]
-    at = [start + tile * g.lanes + j for j in range(g.lanes)]
-    return [ix.atom(k.op("min", a, end - 1), g.parts.keys) for a in at]
-
-
-def _key_parts(g: Group) -> Iterator[tuple[int, int, Element]]:
-    """(first channel, how many, element of a key) of each vector of channels."""
-    own, base = g.parts.width - g.parts.shared, 0
-    for extent, element in ((own, g.keys.key), (g.parts.shared, g.keys.shared)):
-        for first in range(0, extent, g.lanes):
-            width = min(g.lanes, extent - first)
-
-            def make(key: Index, lane: Index, at: int = first, of: Element = element) -> Val:
-                return of(key, lane + at)
-
-            yield base + first, width, make
-        base += extent
+            _softmax(one, start, end)
+            k.barrier()
+            _values(one, start, count)
+            k.barrier()
 
 
 def _few_scores(g: Group, start: Val, end: Val) -> None:
@@ -269,38 +211,23 @@ def _few_scores(g: Group, start: Val, end: Val) -> None:
     time."""
     k, ix, lanes = g.job.k, g.job.indexer, g.lanes
     with k.for_(0, g.block // lanes, name="g") as tile:
-        keys = _tile_keys(g, start, end, tile)
+        keys = tile_keys(g, start, end, tile)
+        g = placed(g, keys, [tile * lanes + j for j in range(lanes)])
         for i in range(g.rows):
             queries: list[Val] = []
-            for base, width, _ in _key_parts(g):
-                at = k.lane() + (i * g.parts.width + base)
+            for base, width, _ in key_parts(g):
+                at = ix.value(g.query(Index((), i), ix.atom(k.lane(), lanes) + base))
                 queries.append(part(k, width, lanes, lambda at=at: k.load("queries", at)))
             sums: list[Val] = []
             for key in keys:  # in the order of memory
                 total: Val | None = None
-                for query, (_, width, element) in zip(queries, _key_parts(g), strict=True):
+                for query, (_, width, element) in zip(queries, key_parts(g), strict=True):
                     lane = ix.atom(k.lane(), width)
                     x = part(k, width, lanes, lambda key=key, of=element, c=lane: of(key, c))
                     total = query * x if total is None else k.fma(query, x, total)
                 assert total is not None
                 sums.append(total)
             k.store("scores", tile * lanes + k.lane() + i * g.block, across(k, sums, operator.add))
-
-
-def _turn_keys(g: Group, start: Val, end: Val) -> None:
-    """turned[d, key] of the block, square tile by square tile."""
-    k, ix, lanes = g.job.k, g.job.indexer, g.lanes
-    with k.for_(0, g.block // lanes, name="g") as tile:
-        keys = _tile_keys(g, start, end, tile)
-        for base, width, element in _key_parts(g):
-            lane = ix.atom(k.lane(), width)
-            read = [
-                part(k, width, lanes, lambda key=key, of=element, c=lane: of(key, c))
-                for key in keys
-            ]
-            for i, column in enumerate(turned(k, read)[:width]):
-                place = tile * lanes + k.lane() + (base + i) * g.block
-                k.store("turned", place, column)
 
 
 def _strips(g: Group) -> int:
@@ -314,6 +241,7 @@ def _pairs(vectors: int) -> list[tuple[int, ...]]:
 def _scores(g: Group) -> None:
     """scores[row, key]: plain products."""
     k = g.job.k
+    queries = g.job.indexer.value(g.query(ZERO, ZERO))
     with k.for_(0, _strips(g), name="s") as s:
         base = s * g.strip
         for pair in _pairs(g.block // g.lanes):
@@ -321,7 +249,7 @@ def _scores(g: Group) -> None:
             with k.for_(0, g.parts.width, name="d") as d:
                 row = d * g.block + k.lane()
                 keys = [k.load("turned", row + v * g.lanes) for v in pair]
-                place = d * g.rows + base
+                place = d * g.rows + base + queries
                 for i, mine in enumerate(sums):
                     query = k.load("queries", place + i)
                     for total, key in zip(mine, keys, strict=True):
@@ -346,12 +274,12 @@ def _softmax(g: Group, start: Val, end: Val) -> None:
     k.barrier()
     with k.for_(0, g.filled, lanes, name="r") as r:
         most = across(k, _lane_rows(g, r), lambda x, y: k.op("nanmax", x, y))
-        got = step(k, k.load("peaks", r + k.lane()), most)
-        k.store("peaks", r + k.lane(), got.peak)
+        got = step(k, k.load("peaks", g.state(r + k.lane())), most)
+        k.store("peaks", g.state(r + k.lane()), got.peak)
         k.store("shrinks", r + k.lane(), got.shrink)
     k.barrier()
     with k.for_(0, g.rows, name="r") as r:
-        peak, total = k.load("peaks", r), None
+        peak, total = k.load("peaks", g.state(r)), None
         for v in range(g.block // lanes):
             weight = _weight(k, k.load("scores", _score_place(g, r, v)), peak)
             k.store("scores", _score_place(g, r, v), weight)
@@ -361,8 +289,9 @@ def _softmax(g: Group, start: Val, end: Val) -> None:
     k.barrier()
     with k.for_(0, g.filled, lanes, name="r") as r:
         total = across(k, _lane_rows(g, r), operator.add)
-        at = r + k.lane()
-        k.store("sums", at, k.fma(k.load("sums", at), k.load("shrinks", at), total))
+        at = g.state(r + k.lane())
+        shrink = k.load("shrinks", r + k.lane())
+        k.store("sums", at, k.fma(k.load("sums", at), shrink, total))
 
 
 def _weight(k: KernelBuilder, value: Val, peak: Val) -> Val:
@@ -427,11 +356,12 @@ def _values(g: Group, start: Val, count: Val) -> None:
     """acc[row, channel] = acc * shrink + weights . values, a strip and a pair of vectors at a
     time."""
     k, ix, lanes = g.job.k, g.job.indexer, g.lanes
+    acc = ix.value(g.channel(ZERO, ZERO))
     with k.for_(0, _strips(g), name="s") as s:
         base = s * g.strip
         for pair in _pairs(g.channels // lanes):
             places = [
-                [(base + i) * g.channels + k.lane() + v * lanes for v in pair]
+                [(base + i) * g.channels + k.lane() + v * lanes + acc for v in pair]
                 for i in range(g.strip)
             ]
             sums: list[list[Val]] = []
@@ -439,11 +369,11 @@ def _values(g: Group, start: Val, count: Val) -> None:
                 shrink = k.load("shrinks", base + i)
                 sums.append([k.var(k.load("acc", p) * shrink, name="o") for p in places[i]])
             with k.for_(0, count, name="j") as j, _visited(g, start, j) as key:
-                values: list[Val] = []
+                value_of, values = placed(g, [key], [j]).keys.value, list[Val]()
                 for v in pair:
                     width = min(lanes, g.parts.value_width - v * lanes)
                     c = ix.atom(k.lane(), width) + v * lanes
-                    values.append(part(k, width, lanes, lambda key=key, c=c: g.keys.value(key, c)))
+                    values.append(part(k, width, lanes, partial(value_of, key, c)))
                 for i, mine in enumerate(sums):
                     weight = k.load("scores", (base + i) * g.block + j)
                     for total, value in zip(mine, values, strict=True):
@@ -459,9 +389,9 @@ def _store_rows(g: Group, sinks: list[Sink]) -> None:
         within = ix.atom(r, g.rows)
 
         def channel(c: Index) -> Val:
-            return k.load("acc", ix.value(within * g.channels + c))
+            return k.load("acc", ix.value(g.channel(within, c)))
 
-        state = Folded(k.load("peaks", r), k.load("sums", r), channel)
+        state = Folded(k.load("peaks", g.state(r)), k.load("sums", g.state(r)), channel)
         finish(g.job, g.parts, g.where(within), state, g.lanes, sinks)
 
 
@@ -475,7 +405,7 @@ def _store_states(g: Group, states: Memory, split: Index, splits: int) -> None:
         base = (row * splits + split) * (width + 2)
         with k.for_(k.lane(), width, g.lanes, name="c") as c:
             channel = ix.atom(c, width)
-            states.store(base + channel, k.load("acc", ix.value(within * g.channels + channel)))
+            states.store(base + channel, k.load("acc", ix.value(g.channel(within, channel))))
         with once(k):
-            states.store(base + width, k.load("peaks", r))
-            states.store(base + (width + 1), k.load("sums", r))
+            states.store(base + width, k.load("peaks", g.state(r)))
+            states.store(base + (width + 1), k.load("sums", g.state(r)))

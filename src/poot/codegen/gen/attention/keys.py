@@ -13,7 +13,8 @@ from poot.codegen.kir.build import Val
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """The keys of one batch row and key head, one key at a time."""
+    """The keys of one batch row and key head, one key at a time. `slots` are pool slots already
+    found, by key."""
 
     job: Job
     parts: Parts
@@ -21,18 +22,22 @@ class Keys:
     head: Index
     slots: dict[Index, Index] = field(default_factory=dict[Index, Index])
 
-    def _lead(self, key: Index, pool: int) -> Coords:
+    def slot(self, key: Index) -> Index:
+        """The pool slot of a paged key, inside the pool whatever the map says."""
+        found = self.job.pull.value(self.parts.at["read"], (self.row, key))
+        return self.job.indexer.clamp(found, self.parts.at["k"].type.shape[0])
+
+    def _lead(self, key: Index) -> Coords:
         """Coordinates up to the last axis: (b, head, key), or (slot, head) in a pool."""
         if "read" not in self.parts.at:
             return (self.row, self.head, key)
-        read = self.parts.at["read"]
-        found = self.job.pull.value(read, (self.row, key))
-        return (self.job.indexer.clamp(found, pool), self.head)
+        found = self.slots.get(key)
+        return (self.slot(key) if found is None else found, self.head)
 
     def key(self, key: Index, d: Index) -> Val:
         """Element d of a key, as f32; d runs over the key's own part."""
         k = self.parts.at["k"]
-        return self.job.pull.value(k, (*self._lead(key, k.type.shape[0]), d))
+        return self.job.pull.value(k, (*self._lead(key), d))
 
     def shared(self, key: Index, d: Index) -> Val:
         """Element d of the part that all heads share."""
@@ -41,7 +46,7 @@ class Keys:
     def value(self, key: Index, c: Index) -> Val:
         """Channel c of a key's value, as f32."""
         v = self.parts.at["v"]
-        return self.job.pull.value(v, (*self._lead(key, v.type.shape[0]), c))
+        return self.job.pull.value(v, (*self._lead(key), c))
 
 
 def key_range(job: Job, parts: Parts, row: Index, query: Index) -> tuple[Val, Val]:

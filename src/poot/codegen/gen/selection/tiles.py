@@ -29,6 +29,11 @@ from poot.limits import DeviceLimits
 from poot.planner.request import Request
 
 
+# Lanes that a compute unit is to hold: 128 registers each on NVIDIA's. Without a bound ptxas takes
+# 32 and spills one or two.
+LANES_HELD = 512
+
+
 def lower_selected(request: Request, limits: DeviceLimits) -> Lowered:
     """The union of lists where rows share a tile, the attention, and the merge of splits."""
     parts = parts_of(attention_eqn(request.body))
@@ -45,6 +50,7 @@ def _call(request: Request, limits: DeviceLimits, parts: Parts) -> KernelCall:
     get = request.schedule.get
     lanes, heads, rows, splits = get("lanes"), get("heads"), get("rows"), get("splits")
     job = open_job(request, limits, "attention_selected", lanes)
+    job.k.residents = max(1, LANES_HELD // lanes)
     unread = {parts.at["ids"].id} if rows > 1 else ()
     job.bind_inputs(vector=4, only=needed_by(request.body, request.body.outputs, unread))
     sinks: list[Sink] = []

@@ -44,14 +44,25 @@ def limit_of(job: Job, parts: Parts, b: Index, r: Index) -> Val:
 
 @dataclass(frozen=True, slots=True)
 class Slots:
-    """The slots of one list of blocks at one query row."""
+    """The slots of one list of blocks at one query row. What decides them lies in workgroup memory
+    ("visits": blocks listed, where the keys that are always visited begin, the row's limit), so
+    that no register holds it all along."""
 
     job: Job
     parts: Parts
     list: Coords
-    listed: Val
-    start: Val
-    limit: Val
+
+    @property
+    def listed(self) -> Val:
+        return self.job.k.load("visits", 0)
+
+    @property
+    def start(self) -> Val:
+        return self.job.k.load("visits", 1)
+
+    @property
+    def limit(self) -> Val:
+        return self.job.k.load("visits", 2)
 
     @property
     def ratio(self) -> int:
@@ -75,13 +86,13 @@ class Slots:
     def key(self, slot: Val) -> Val:
         """The key of a slot below `count`, or -1 where the row does not visit it."""
         k, ids = self.job.k, self.parts.at["ids"]
-        of_list = self.listed * self.ratio
+        of_list, start, limit = self.listed * self.ratio, self.start, self.limit
         place = slot // self.ratio
         at = self.job.indexer.clamp(place, ids.type.shape[3])
         first = self.job.pull.value(ids, (*self.list, at)) * self.ratio
         own = first + (slot - place * self.ratio)
-        key = k.select(slot < of_list, own, self.start + (slot - of_list))
-        return k.select((key >= 0) & (key < self.limit), key, k.lit(-1, I32))
+        key = k.select(slot < of_list, own, start + (slot - of_list))
+        return k.select((key >= 0) & (key < limit), key, k.lit(-1, I32))
 
 
 def list_head(parts: Parts, kv: Index, head: Index) -> Index:
@@ -103,9 +114,13 @@ def slots_of(job: Job, parts: Parts, b: Index, head: Index, r: Index, lanes: int
         k.set(end, k.op("min", end, k.select(id_ < 0, i, k.lit(most, I32))))
     team = Team.of(k.lane(), lanes, 1, True)
     (listed,) = across_lanes(job, team, "ends", [k.copy(end)], lambda x, y: k.op("min", x, y))
-    start = candidates(job, parts.eqn, parts.at["positions"], (b, r))
-    start = k.op("min", start, -(-parts.keys // int_attr(parts.eqn, "ratio")))
-    return Slots(
-        job, parts, (b, head, r), listed, start * int_attr(parts.eqn, "ratio"),
-        limit_of(job, parts, b, r),
-    )  # fmt: skip
+    ratio = int_attr(parts.eqn, "ratio")
+    own = candidates(job, parts.eqn, parts.at["positions"], (b, r))
+    start = k.op("min", own, -(-parts.keys // ratio)) * ratio
+    limit = limit_of(job, parts, b, r)
+    k.shared("visits", "i32", 3)
+    with k.if_(k.lane().eq(0)):
+        for n, value in enumerate((listed, start, limit)):
+            k.store("visits", n, value)
+    k.barrier()
+    return Slots(job, parts, (b, head, r))

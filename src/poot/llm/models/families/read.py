@@ -93,7 +93,8 @@ def need_neutral(keys: Keys, neutral: Mapping[str, tuple[object, ...]]) -> None:
         )
     for key, allowed in neutral.items():
         if key in keys.values and keys.values[key] not in allowed:
-            raise keys.refuse(key, f"{allowed[0]!r} or no such key")
+            first = f"{allowed[0]!r} or " if allowed else ""
+            raise keys.refuse(key, f"{first}no such key")
 
 
 def read_windows(keys: Keys, layers: int, default: tuple[bool, ...]) -> tuple[int | None, ...]:

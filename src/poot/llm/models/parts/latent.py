@@ -82,7 +82,7 @@ def _rows(kind: Latent, w: Weights, h: Array, rows: int, turn: Turn) -> Array:
 
 
 def _queries(kind: Latent, w: Weights, h: Array, rows: int, turn: Turn) -> Turn:
-    """(the part that meets each head's key, the part that is turned), [rows, heads, tokens, ...]."""
+    """(what meets each head's key, what is turned), each [rows, heads, tokens, ...]."""
     if kind.q_rank is None:
         q = project(w, "q", h)
     else:
