@@ -28,7 +28,6 @@ from poot.codegen.kir.build import Val
 from poot.limits import DeviceLimits
 from poot.planner.request import Request
 
-
 # Lanes that a compute unit is to hold: 128 registers each on NVIDIA's. Without a bound ptxas takes
 # 32 and spills one or two.
 LANES_HELD = 512
