@@ -16,7 +16,7 @@ import xml.etree.ElementTree as ET
 from collections.abc import Sequence
 from pathlib import Path
 
-SUITES = ("cuda", "pycuda-base", "pycuda", "vulkan", "wgpu")
+SUITES = ("cuda", "pycuda-base", "pycuda", "residents", "vulkan", "wgpu")
 # What a step writes by itself.
 FIGURES = ("smollm2", "host", "hip", "lost")
 QUERY = ["nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"]

@@ -2,6 +2,7 @@
 # Runs the CUDA suite on a machine with the card. Each argument is a step, run in order:
 #   stash        keeps .model/part* in /tmp/poot-model (pieces may come in several calls)
 #   facts        the card, the driver, the tools
+#   residents    pycuda's tests of kernels whose groups are all resident, and the providers' own
 #   cuda pycuda  the tests of one provider: backend, op rows, every suite on target cuda
 #   vulkan wgpu  the same suites on the card's own Vulkan driver
 #   sanitize     compute-sanitizer's memcheck, racecheck and initcheck over the attention suite
@@ -97,6 +98,11 @@ step_pycuda() {
     tests pycuda 130 tests/backends/cuda tests/suites tests/codegen -k "cuda and $others" || failed=1
     unset POOT_CUDA_PROVIDER
     return $failed
+}
+step_residents() {
+    place_model || { echo "no model: stash its pieces first" >"$out/residents.log"; return 1; }
+    POOT_CUDA_PROVIDER=pycuda tests residents 90 tests/backends/cuda tests/suites/test_attention_forms.py \
+        tests/suites/test_live_attention.py tests/suites/test_models.py -k "cuda and $others"
 }
 step_vulkan() { POOT_REQUIRE=vulkan tests vulkan 130 tests/backends/vulkan "${suites[@]}" -k vulkan; }
 step_wgpu() { POOT_REQUIRE=wgpu tests wgpu 190 tests/backends/wgpu "${suites[@]}" -k wgpu; }

@@ -16,6 +16,7 @@ class DeviceLimits:
     vector; GPUs have 1. `loop_trips` is how often a lane may go round its loops, all together,
     before the driver ends them without a word; 0 where it never does. `counts_residents`: it is
     known how many groups of a kernel are resident at once, so that they may wait for one another.
+    `has_tensor_maps`: launches may bring descriptions of tensors, by which whole boxes are copied.
     """
 
     name: str
@@ -41,6 +42,7 @@ class DeviceLimits:
     is_software: bool = False
     loop_trips: int = 0
     counts_residents: bool = False
+    has_tensor_maps: bool = False
 
     def __str__(self) -> str:
         return "\n".join(f"{f.name} {getattr(self, f.name)}" for f in fields(self))
@@ -108,6 +110,7 @@ PROFILES: dict[str, DeviceLimits] = {
             has_async_copy=True,
             arch="sm_90a",
             counts_residents=True,
+            has_tensor_maps=True,
         ),
         # AMD CDNA 3 ISA guide and HIP device properties.
         DeviceLimits(

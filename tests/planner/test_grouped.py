@@ -71,6 +71,6 @@ def test_other_targets_keep_the_portable_schedules():
 
 def test_a_device_that_counts_no_resident_groups_says_so_and_takes_another():
     limits = replace(profile("h200"), counts_residents=False)
-    assert choice(limits).schedule.name == "split_kv"
+    assert choice(limits).schedule.name == "grouped_split"
     body = canonical_body(parse(attention_text("bf16", **DECODE)), ())  # type: ignore[arg-type]
     assert "h200 as it is driven can't count resident groups" in choose_grouped(body, limits)

@@ -1,9 +1,13 @@
 """When attention is tiled, with which numbers, and why not."""
 
+from dataclasses import replace
+
 import pytest
 
+from poot.ir.text import parse
 from poot.limits import DeviceLimits, profile
 from poot.planner.request import Request
+from poot.planner.steps import canonical_body
 from poot.planner.tiled import why_not
 from tests.support.launch import request_of
 from tests.support.requests import attention_text
@@ -20,6 +24,14 @@ def choice(limits: DeviceLimits = H200, dtype: str = "bf16", **given: object) ->
 def test_a_prefill_on_the_card_is_tiled(width, consumers):
     schedule = choice(widths=(width, width)).schedule
     assert (schedule.name, schedule.get("consumers")) == ("tiled", consumers)
+
+
+def test_a_device_without_tensor_maps_says_so_and_streams():
+    limits = replace(H200, has_tensor_maps=False)
+    assert choice(limits).schedule.name == "streaming"
+    body = canonical_body(parse(attention_text("bf16", heads=(8, 2), rows=100)), ())
+    (eqn,) = (e for e in body.eqns if e.op == "attention")
+    assert "h200 as it is driven has no tensor maps" in why_not(body, eqn, limits)
 
 
 def test_few_query_rows_take_few_consumers():

@@ -13,6 +13,7 @@ import poot
 from poot.api import Program
 from poot.errors import BackendError, BindError, PootError, StaleArray
 from poot.session import Session
+from tests.support.captured import captured_or_refused
 from tests.support.everywhere import DEVICES, compile_on, on
 from tests.support.wrong import WRONG, typed_or_fine
 
@@ -103,7 +104,7 @@ CLOSED: dict[str, Callable[[Session], object]] = {
 @on(*EVERYWHERE)
 def test_a_closed_session_refuses_all_alike(target: str):
     session = bound(target)
-    fork, replay = session.fork(), session.capture()
+    fork, replay = session.fork(), captured_or_refused(session)
     left = session.step(x=X, device_outputs=True)
     kept = left.copy()
     session.close()

@@ -11,6 +11,7 @@ from poot import ops
 from poot.errors import ValidationError
 from poot.ir.graph import Graph
 from tests.support import selected
+from tests.support.captured import captured_or_refused
 from tests.support.check import plain
 from tests.support.everywhere import bind_feed, compile_on, fused_count, on, run_program
 from tests.support.traced import normal
@@ -150,7 +151,7 @@ def test_a_bad_id_of_the_users_is_named_and_publishes_nothing_under_replay_too(t
         ids = good["ids"]
         ref, _ = selected.attend(feed["q"], feed["k"], feed["v"], ids, good["at"], 4, 0.25)
         np.testing.assert_allclose(want, ref, atol=2e-5)
-        steps.append(session.capture("main"))
+        steps.append(captured_or_refused(session))
         for step in steps:
             before = np.array(session.state["kept"])
             for row, index, id_ in bad:

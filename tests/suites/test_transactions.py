@@ -10,11 +10,12 @@ import pytest
 
 import poot
 from poot import ops
-from poot.errors import CaptureUnavailable, DonationError, RangeError, ValidationError
+from poot.errors import DonationError, RangeError, ValidationError
 from poot.ir.dtypes import DTYPES
 from poot.ir.graph import Graph
 from poot.passes.pipeline import PIPELINE, Pass
 from poot.session import Session
+from tests.support.captured import captured_or_refused
 from tests.support.everywhere import DEVICES, compile_on, on
 from tests.support.stateful import slots_of as stateful_slots
 from tests.support.stateful import stateful
@@ -38,14 +39,6 @@ def fill(session: Session, seed: int = 0) -> dict[str, bytes]:
 
 def bytes_of(session: Session) -> dict[str, bytes]:
     return {name: session.state[name].tobytes() for name in session.state_inputs}
-
-
-def replayed(session: Session) -> Callable[..., object]:
-    """The session's step, captured where the backend can; pycuda alone can't."""
-    try:
-        return session.capture()
-    except CaptureUnavailable:
-        return session.step
 
 
 def poison(session: Session) -> None:
@@ -183,7 +176,7 @@ def test_scattered_rows_and_whole_states_are_undone_too(target):
 @EVERYWHERE
 def test_a_failing_step_under_capture_changes_nothing_and_the_next_replays(target):
     session = session_of(target, poot.trace(append, APPEND))
-    replay = replayed(session)
+    replay = captured_or_refused(session)
     replay(at=np.array([0, 1, 2], np.int32), x=X)
     before = bytes_of(session)
     for bad in ((-1, 0, 0), (0, 0, CAP), (CAP, CAP, CAP)):
@@ -383,7 +376,7 @@ def test_a_map_is_updated_in_place_under_a_captured_entry_point(target):
     session = session_of(target, poot.trace(step, specs))
     session.state["pool"] = np.arange(1.0, CAP + 1, dtype=np.float32).reshape(CAP, 1)
     table, length = np.zeros((2, 4), np.int32), np.ones(2, np.int32)
-    replay = replayed(session)
+    replay = captured_or_refused(session)
     replay(read=table, length=length)
     rng = np.random.default_rng(0)
     for _ in range(100 if target != "simulator" else 10):

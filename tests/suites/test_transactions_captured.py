@@ -3,13 +3,11 @@ for the host."""
 
 from __future__ import annotations
 
-import contextlib
-
 import numpy as np
 import pytest
 
 import poot
-from poot.errors import CaptureUnavailable, RangeError, ValidationError
+from poot.errors import RangeError, ValidationError
 from poot.session import Session
 from tests.suites.test_transactions import (
     CAP,
@@ -24,6 +22,7 @@ from tests.suites.test_transactions import (
     paged,
     session_of,
 )
+from tests.support.captured import captured_or_refused
 from tests.support.everywhere import DEVICES, on
 
 EVERYWHERE = on("oracle", *DEVICES)
@@ -32,8 +31,7 @@ EVERYWHERE = on("oracle", *DEVICES)
 def captured(session: Session) -> Session:
     """The session, its entry point captured: steps replay from here on. Without graphs (pycuda
     alone) they go on as direct launches."""
-    with contextlib.suppress(CaptureUnavailable):
-        session.capture()
+    captured_or_refused(session)
     return session
 
 

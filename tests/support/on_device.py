@@ -37,7 +37,8 @@ def run_on(
         for n, call in enumerate(lowered.calls):
             keys = [updates.get(arg, arg) for arg in call.args]
             refs = tuple(BufferRef(names[key], 0, max(arrays[key].size, 4)) for key in keys)
-            launches.append(Launch(n, call.grid, refs, call.imms, call.attributes))
+            maps = tuple((refs[call.args.index(arg)], view) for arg, view in call.maps)
+            launches.append(Launch(n, call.grid, refs, call.imms, call.attributes, maps))
         loaded = device.load([emit(c.kernel, device.limits) for c in lowered.calls])
         ready = device.prepare(loaded, launches, buffers)
         ready.run()

@@ -27,6 +27,8 @@ def why_not(body: Graph, eqn: Eqn, limits: DeviceLimits) -> str:
     at: dict[str, Var] = dict(zip(names, eqn.ins, strict=True))
     if limits.arch != "sm_90a":
         return f"{limits.name} has no warpgroup products"
+    if not limits.has_tensor_maps:
+        return f"{limits.name} as it is driven has no tensor maps, by which tiled copies"
     q, k, v = at["q"].type, at["k"].type, at["v"].type
     untaken = [n for n in _UNTAKEN if n in at]
     if untaken:

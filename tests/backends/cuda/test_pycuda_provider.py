@@ -125,6 +125,7 @@ def test_resident_groups_are_counted_where_pycuda_names_what_that_takes(drv, mon
     assert driver.resources(call(driver).function, 256, 80 << 10).resident == 2
     (row,) = PycudaProvider().facts()
     assert row.limits.counts_residents
+    assert not row.limits.has_tensor_maps
     monkeypatch.setattr(FakePycuda, "device_attribute", OldNames())
     driver = opened(drv)
     assert driver.can == frozenset()

@@ -92,12 +92,13 @@ def test_every_request_assembles_without_a_spill(name):
             assert (report.spills, report.stack_nbytes, report.warnings) == (0, 0, ())
 
 
-# Query rows, keys, what is taken from the device's limits, the schedule, and on what isn't sm_90a
-# or in f32 where it has no code for that.
-FORMS = {
-    "decode": (1, 4096, {}, {"grouped", "grouped_split"}, "split_kv"),
-    "decode by portable code": (1, 4096, {"counts_residents": False}, set(), "split_kv"),
-    "prefill": (256, 256, {}, {"tiled"}, "streaming"),
+# Query rows, keys, more operands by width, what is taken from the device's limits; the schedule on
+# sm_90a in bf16, and the schedules that others may get.
+FORMS: dict[str, tuple[int, int, dict, dict, str, set[str]]] = {
+    "decode": (1, 4096, {}, {}, "grouped", {"grouped", "grouped_split"}),
+    "counted": (1, 4096, {}, {"counts_residents": False}, "grouped_split", {"grouped_split"}),
+    "shared": (1, 4096, {"k_shared": 16}, {}, "split_kv", {"split_kv"}),
+    "prefill": (256, 256, {}, {}, "tiled", {"streaming"}),
 }
 
 
@@ -105,14 +106,15 @@ FORMS = {
 @pytest.mark.parametrize("width", [64, 128, 256])
 @pytest.mark.parametrize("form", FORMS)
 def test_attention_of_every_schedule_and_width_assembles_without_a_spill(form, width, dtype):
-    rows, keys, taken, names, portable = FORMS[form]
-    lanes = width < 256 and rows == 1  # what f32 has code of its own for
-    text = attention_text(dtype, heads=(8, 2), rows=rows, keys=keys, widths=(width, width))
+    rows, keys, attrs, taken, name, others = FORMS[form]
+    shape = {"heads": (8, 2), "rows": rows, "keys": keys, "widths": (width, width)}
+    extra = tuple((n, f"{dtype}[2,1,{keys},{last}]") for n, last in attrs.items())
+    text = attention_text(dtype, extra=extra, **shape)
     for arch in (H200, AMPERE):
         limits = replace(arch, **taken)
         request = request_of(text, "attention", limits=limits)
-        is_own = bool(names) and arch is H200 and (dtype == "bf16" or lanes)
-        assert request.schedule.name in (names if is_own else {portable})
+        is_first = arch is H200 and dtype == "bf16"
+        assert request.schedule.name in ({name} if is_first else others)
         for call in lower(request, limits).calls:
             report = assemble(emit_ptx(call.kernel, limits)[1], limits.arch)
             assert (report.spills, report.stack_nbytes) == (0, 0)

@@ -270,4 +270,5 @@ def limits_of(name: str, total: int, values: Sequence[int]) -> DeviceLimits:
         has_async_copy=True,
         arch=arch,
         counts_residents=True,
+        has_tensor_maps=major >= 9,
     )

@@ -358,7 +358,8 @@ class PycudaProvider:
             total = int(device.total_memory())
             made = facts_of(str(device.name()), total, values, version, "pycuda")
             counts = _multiprocessor(index) is not None
-            rows.append(replace(made, limits=replace(made.limits, counts_residents=counts)))
+            limits = replace(made.limits, counts_residents=counts, has_tensor_maps=False)
+            rows.append(replace(made, limits=limits))
         return rows
 
     def open(self, index: int, stream: object | None) -> PycudaDriver:
