@@ -285,9 +285,9 @@ class BindingsDriver:
         return bind(calls, self._stream)
 
     def tensor_map(self, pointer: int, view: TensorView, blob: Blob) -> bytes:
-        made = encode_map(pointer, view, blob)
         what = f"a tensor map {blob.name} of {view} in boxes of {blob.box}"
-        found: Any = self._do(made, what, True)[0]
+        with self._current():
+            found: Any = self._do(encode_map(pointer, view, blob), what, True)[0]
         return b"".join(int(word).to_bytes(8, "little") for word in found.opaque)
 
     def _launch(self, call: Call, pointers: int, config: object) -> None:
