@@ -46,6 +46,7 @@ from poot.runner import DeviceRunner, upload_shared
 from poot.session import Session
 
 LOG = logging.getLogger("poot")
+MOST_NAME = 100  # characters of an entry point's name
 Progress = Callable[[str, int, int], None]
 
 
@@ -187,7 +188,7 @@ def _feeds(graphs: Mapping[str, Graph], limits: DeviceLimits) -> dict[str, Graph
 
 
 def _named(graphs: object) -> dict[str, Graph]:
-    """Entry points by name. Raises BindError on what is no graph, on a name that is no plain word,
+    """Entry points by name. Raises BindError on what is no graph, on a name that can't be shown,
     and where there is none."""
     if isinstance(graphs, Graph):
         return {"main": graphs}
@@ -198,8 +199,11 @@ def _named(graphs: object) -> dict[str, Graph]:
     named: dict[str, Graph] = {}
     given = cast("Mapping[object, object]", graphs)  # what it holds is seen here
     for name, graph in need_names(given, "compile").items():
-        if not name.isidentifier():
-            raise BindError(f"compile needs entry points named by a plain word: got {name!r}")
+        if not (0 < len(name) <= MOST_NAME and name.isprintable()):
+            raise BindError(
+                f"compile needs entry points named by 1 to {MOST_NAME} printable characters: "
+                f"got {name[:120]!r}"
+            )
         if not isinstance(graph, Graph):
             kind = type(graph).__name__
             raise BindError(f"entry point {name!r} needs a Graph: got {kind}; {remedy}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 from typing import cast
+from urllib.parse import quote
 
 from poot.errors import BindError
 from poot.ir.text import show
@@ -112,14 +113,15 @@ def stage_text(program: Compiled, stage: str, entry: str | None) -> str:
 
 def dump(program: Compiled, folder: Path) -> None:
     """Every stage of a compile as text files in a folder of the plan's name below `folder`:
-    `main.00-trace.txt`, `main.03-attention.txt`, ..., `kernel0.txt`, `explain.txt`."""
+    `main.00-trace.txt`, ..., `kernel0.txt`, `explain.txt`. What of an entry
+    point's name can't stand in a file's is written %xx."""
     place = folder / program.key[:16]
     place.mkdir(parents=True, exist_ok=True)
     for name, entry in program.entries.items():
         stages = ["trace", *(r.name for r in entry.reports), "final", "plan"]
         for n, stage in enumerate(stages):
             text = stage_text(program, stage, name)
-            (place / f"{name}.{n:02}-{stage}.txt").write_text(text + "\n")
+            (place / f"{quote(name, safe='')[:200]}.{n:02}-{stage}.txt").write_text(text + "\n")
     for n, code in enumerate(program.codes):
         (place / f"kernel{n}.txt").write_text(code.text + "\n")
     (place / "explain.txt").write_text(explain(program) + "\n")

@@ -186,7 +186,14 @@ def test_public_functions_raise_typed_errors_alone(name: str):
 
 
 def test_no_public_name_is_left_out():
-    untried = {"Program", "Session", "devices", "errors", "ops"}  # the suites above, or no function
+    untried = {
+        "PootError",
+        "Program",
+        "Session",
+        "devices",
+        "errors",
+        "ops",
+    }  # the suites above, or no function
     assert set(poot.__all__) == set(MAKES) | untried
 
 
@@ -201,7 +208,9 @@ def test_no_public_name_is_left_out():
         (lambda: poot.compile(graph(), "oracle", progress=3), "progress needs a function"),
         (lambda: poot.compile({}, "oracle"), "got no entry point"),
         (lambda: poot.compile({3: graph()}, "oracle"), "names that are texts: got int 3"),
-        (lambda: poot.compile({"a b": graph()}, "oracle"), "named by a plain word: got 'a b'"),
+        (lambda: poot.compile({"": graph()}, "oracle"), "by 1 to 100 printable characters"),
+        (lambda: poot.compile({"a" * 101: graph()}, "oracle"), "by 1 to 100 printable"),
+        (lambda: poot.compile({"a\n": graph()}, "oracle"), "printable characters: got 'a"),
         (lambda: poot.compile({"a": 3}, "oracle"), "entry point 'a' needs a Graph: got int"),
         (lambda: poot.compile(graph(), 3), "a target is a device's name"),
         (lambda: poot.const([1, 2]), "const needs a numpy array: got=list. Write np.asarray"),
