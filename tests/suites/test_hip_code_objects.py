@@ -10,7 +10,7 @@ import pytest
 from poot.codegen.code import Code
 from poot.codegen.emitters import emit
 from poot.codegen.gen.lower import lower
-from poot.codegen.hip.emit import argument_nbytes
+from poot.codegen.hip.emit import argument_nbytes, most_shared_nbytes
 from poot.codegen.kir.nodes import ELEMENT_BYTES
 from poot.limits import DeviceLimits, profile
 from tests.support.hip.code_objects import ARCHS, KernelFacts, code_object, facts
@@ -48,8 +48,7 @@ def check_facts(said: KernelFacts, code: Code, limits: DeviceLimits) -> None:
     sizes = {s.name: s.elems * ELEMENT_BYTES[s.dtype] for s in kernel.shared}
     reads = {n: rf"[=(, ]{n}\[[^\]]*\][;,)]" for n in sizes}
     read = sum(sizes[n] for n, pattern in reads.items() if re.search(pattern, code.text))
-    most = sum(sizes.values()) + 15 * len(sizes)
-    assert read <= said.shared_nbytes <= most, code.text
+    assert read <= said.shared_nbytes <= most_shared_nbytes(kernel), code.text
     assert said.wave == limits.subgroup
     assert said.most_lanes == kernel.threads
     assert (said.private_nbytes, said.spills) == (0, 0), code.text

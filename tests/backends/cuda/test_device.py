@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 import numpy as np
@@ -424,3 +426,25 @@ def test_a_pycuda_stream_is_adopted_by_both_providers(provider: str):
         device.close()
     finally:
         context.pop()
+
+
+def test_several_calls_in_a_row_take_the_devices_lock_before_the_drivers(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """As each call by itself does: else two threads could hold one each."""
+    device = fake_device(FakeDriver({}))
+    inside: list[bool] = []
+
+    @contextmanager
+    def held(driver: FakeDriver) -> Iterator[None]:
+        other = threading.Thread(target=lambda: inside.append(device._lock.acquire(timeout=0.01)))
+        other.start()
+        other.join()
+        yield
+
+    monkeypatch.setattr(FakeDriver, "held", held)
+    with device.together():
+        pass
+    assert inside == [False]
+    assert device._lock.acquire(timeout=1)
+    device._lock.release()

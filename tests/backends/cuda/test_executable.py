@@ -170,3 +170,33 @@ def test_a_real_recording_brings_bytes_along():
     del run
     gc.collect()
     device.close()
+
+
+@pytest.mark.parametrize("rounds", [1, 300])
+def test_an_interrupt_after_a_replay_loses_no_count_of_slots(
+    rounds: int, monkeypatch: pytest.MonkeyPatch
+):
+    k = count_up()
+    driver = FakeDriver({k.name: k}, is_behind=True)
+    device = fake_device(driver)
+    states, run = counted(device, k)
+    assert run.record_with("states")
+
+    def bring(n: int) -> None:
+        run.make_room()
+        run.run_with(0, np.array([n], np.int32).tobytes())
+
+    for n in range(rounds):
+        bring(n)
+    replay = FakeDriver.replay
+
+    def interrupted(driver: FakeDriver, graph: object) -> None:
+        replay(driver, graph)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as once:
+        once.setattr(FakeDriver, "replay", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            bring(2000)
+    bring(3000)
+    assert words(device, states)[0] == 3001

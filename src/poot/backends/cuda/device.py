@@ -9,6 +9,7 @@ import threading
 import weakref
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from types import TracebackType
 
 import numpy as np
 
@@ -65,6 +66,35 @@ class Guard:
             raise DeviceLost(error.message + during) from error
 
 
+class Together:
+    """The device's lock and, inside it, the driver's context: in this order in every call, so that
+    of two threads neither waits for the other."""
+
+    __slots__ = ("_held", "_lock")
+
+    def __init__(self, lock: threading.RLock, held: AbstractContextManager[object]) -> None:
+        self._lock, self._held = lock, held
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+        try:
+            self._held.__enter__()
+        except BaseException:
+            self._lock.release()
+            raise
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            self._held.__exit__(kind, error, trace)
+        finally:
+            self._lock.release()
+
+
 class CudaDevice:
     """One opening of a device: a context, a stream. Methods may be called from any thread.
 
@@ -108,7 +138,7 @@ class CudaDevice:
 
     def together(self) -> AbstractContextManager[object]:
         """A context for several calls in a row, cheaper than each by itself."""
-        return self.driver.held()
+        return Together(self._lock, self.driver.held())
 
     def need_open(self) -> None:
         """Raises DeviceLost, or BackendError where this opening was closed."""

@@ -128,8 +128,9 @@ class CudaExecutable:
         assert ring is not None, "record_with comes first"
         self._check()
         self._device.need_open()
-        if ring.is_full():
-            with self._guard:
+        with self._guard:
+            ring.settle()
+            if ring.is_full():
                 ring.wait()
 
     def run_with(self, first: int, raw: memoryview | bytes) -> None:
@@ -138,9 +139,11 @@ class CudaExecutable:
         ring = self._ring
         assert ring is not None, "record_with comes first"
         with self._guard:
+            ring.settle()
             if ring.is_full():
                 ring.wait()
             ring.put(first, raw)
+            ring.launching()
             self._driver.replay(self._graph)
             ring.launched()
 

@@ -113,14 +113,23 @@ class SlotRing:
         self._pinned = driver.pinned(_START + self._count * self._stride)
         self._bytes = self._pinned.array.data
         self._taken = self._bytes[:4].cast("I")
-        self._taken[0] = 0
+        self._pinned.array.fill(0)
         self._given = 0
+        self._in_doubt = False
 
     def call(self, function: Handle, slots_at: int) -> Call:
         """The node's launch, into the buffer at that address."""
         words = (self._pinned.address, self._count_at, slots_at, self._mask, self._stride)
         raw = struct.pack("<3Q2I", *words)
         return Call(NAME, function, (1, 1, 1), _LANES, 0, raw, (0, 8, 16, 24, 28))
+
+    def settle(self) -> None:
+        """After a launch of which nobody knows whether the driver took it, since a signal or an
+        error came between: waits for the stream, whose count of entries then holds."""
+        if self._in_doubt:
+            self._driver.synchronize()
+            self._given = self._taken[0]
+            self._in_doubt = False
 
     def is_full(self) -> bool:
         return (self._given - self._taken[0]) % _WORDS >= self._count
@@ -149,11 +158,16 @@ class SlotRing:
             at += _HEADER.size
             self._bytes[at : at + nbytes] = raw
 
+    def launching(self) -> None:
+        """The launch that takes the entry is asked for next."""
+        self._in_doubt = True
+
     def launched(self) -> None:
         """The entry is the device's."""
         self._given += 1
+        self._in_doubt = False
 
     def drain(self) -> None:
         """Returns when nothing reads the ring any more."""
-        if self._given % _WORDS != self._taken[0]:
+        if self._in_doubt or self._given % _WORDS != self._taken[0]:
             self._driver.synchronize()

@@ -14,7 +14,7 @@ from poot.codegen.hip.memory import declaration, pointer_type
 from poot.codegen.hip.names import symbol
 from poot.codegen.hip.ops import HIP
 from poot.codegen.hip.types import C_TYPES
-from poot.codegen.kir.nodes import For, If, Ins, Kernel, Param, Stmt, While
+from poot.codegen.kir.nodes import ELEMENT_BYTES, For, If, Ins, Kernel, Param, Stmt, While
 from poot.errors import BindingLimit, CapabilityError, DtypeLowering, PootError
 from poot.limits import DeviceLimits
 
@@ -40,7 +40,7 @@ def emit_hip(kernel: Kernel, limits: DeviceLimits) -> tuple[bytes, str]:
 def check(kernel: Kernel, limits: DeviceLimits) -> None:
     """Raises what `emit_hip` says, for numbers over the device's."""
     _most(kernel, "lanes", kernel.threads, limits.threads, limits)
-    nbytes = kernel.shared_nbytes
+    nbytes = most_shared_nbytes(kernel)
     _most(kernel, "bytes of workgroup memory", nbytes, limits.workgroup_nbytes, limits)
     if len(kernel.params) > limits.storage_buffers:
         raise BindingLimit(
@@ -55,6 +55,15 @@ def check(kernel: Kernel, limits: DeviceLimits) -> None:
         )
     if kernel.blobs:
         raise DtypeLowering(f"kernel {kernel.name}: hip has no opaque launch bytes")
+
+
+def most_shared_nbytes(kernel: Kernel) -> int:
+    """Workgroup memory in whatever order the compiler lays the arrays out: each but the last may
+    be followed by a gap up to the largest alignment."""
+    align = max((s.align for s in kernel.shared), default=1)
+    sizes = [s.elems * ELEMENT_BYTES.get(s.dtype, 8) for s in kernel.shared]
+    gaps = [-n % align for n in sizes]
+    return sum(sizes) + sum(gaps) - min(gaps, default=0)
 
 
 def argument_nbytes(kernel: Kernel) -> int:
