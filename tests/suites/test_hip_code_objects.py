@@ -48,7 +48,7 @@ def check_facts(said: KernelFacts, code: Code, limits: DeviceLimits) -> None:
     sizes = {s.name: s.elems * ELEMENT_BYTES[s.dtype] for s in kernel.shared}
     reads = {n: rf"[=(, ]{n}\[[^\]]*\][;,)]" for n in sizes}
     read = sum(sizes[n] for n, pattern in reads.items() if re.search(pattern, code.text))
-    more = 16  # an old compiler (Debian's hiprtc) was seen to take 4 bytes more than any order needs
+    more = 16  # Debian's old hiprtc was seen to take 4 bytes more than any order needs
     assert read <= said.shared_nbytes <= most_shared_nbytes(kernel) + more, code.text
     assert said.wave == limits.subgroup
     assert said.most_lanes == kernel.threads
