@@ -31,7 +31,7 @@ def _need_names(operands: tuple[str, ...], ins: tuple[TensorType, ...]) -> None:
     need(ordered, "operands in order", operands=operands)
 
 
-def _key_heads_and_keys(at: dict[str, TensorType]) -> tuple[int, int]:
+def key_heads_and_keys(at: dict[str, TensorType]) -> tuple[int, int]:
     """(Hkv, Lk) of the dense or the paged form."""
     q, k, v = at["q"], at["k"], at["v"]
     if "read" in at:
@@ -105,7 +105,7 @@ def attention(
     alike = q.dtype == k.dtype == v.dtype and q.dtype in ("f32", "f16", "bf16")
     need(alike, "floats of one dtype", q=q, k=k, v=v)
     need(len(q.shape) == 4, "a q of [B,Hq,Lq,Dk]", q=q)
-    kv_heads, keys = _key_heads_and_keys(at)
+    kv_heads, keys = key_heads_and_keys(at)
     batch, heads, rows, width = q.shape
     shared = at["k_shared"].shape[-1] if "k_shared" in at else 0
     if "k_shared" in at:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from poot.errors import need
 from poot.ir.graph import TensorType
 from poot.ir.ops import op
+from poot.ir.rules.fused import key_heads_and_keys
 
 SELECTED_OPERANDS = ("q", "k", "v", "ids", "positions", "k_shared", "read", "len", "sink")
 ALWAYS = ("tail", "own")
@@ -47,22 +48,6 @@ def _need_names(operands: tuple[str, ...], ins: tuple[TensorType, ...]) -> None:
     need(named, "q, k, v, ids, positions and a name for each", operands=operands)
     ordered = list(operands) == [n for n in SELECTED_OPERANDS if n in operands]
     need(ordered, "operands in order", operands=operands)
-
-
-def _key_heads_and_keys(at: dict[str, TensorType]) -> tuple[int, int]:
-    """(Hkv, Lk) of the dense or the paged form."""
-    q, k, v = at["q"], at["k"], at["v"]
-    if "read" in at:
-        read = at["read"]
-        pools = len(k.shape) == len(v.shape) == 3 and k.shape[:2] == v.shape[:2]
-        need(pools, "pools [S,Hkv,D]", k=k, v=v)
-        mapped = read.dtype == "i32" and len(read.shape) == 2 and read.shape[0] == q.shape[0]
-        need(mapped, "read i32 [B,Lk]", read=read)
-        return k.shape[1], read.shape[1]
-    alike = len(k.shape) == len(v.shape) == 4 and k.shape[:3] == v.shape[:3]
-    need(alike, "k and v alike but in width", k=k, v=v)
-    need(k.shape[0] == q.shape[0], "keys for each batch row", q=q, k=k)
-    return k.shape[1], k.shape[2]
 
 
 def _need_lists(at: dict[str, TensorType], kv_heads: int) -> None:
@@ -115,7 +100,7 @@ def selected_attention(
     alike = q.dtype == k.dtype == v.dtype and q.dtype in ("f32", "f16", "bf16")
     need(alike, "floats of one dtype", q=q, k=k, v=v)
     need(len(q.shape) == 4, "a q of [B,Hq,Lq,Dk]", q=q)
-    kv_heads, keys = _key_heads_and_keys(at)
+    kv_heads, keys = key_heads_and_keys(at)
     batch, heads, rows, width = q.shape
     shared = at["k_shared"].shape[-1] if "k_shared" in at else 0
     if "k_shared" in at:
