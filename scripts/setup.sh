@@ -62,6 +62,7 @@ look_all() {
         has_vulkan_file explicit_layer.d 'VkLayer_khronos_validation.json'
     look "spirv-val" spirv-tools command -v spirv-val >/dev/null
     look "g++" "g++ libc6-dev" command -v g++ >/dev/null
+    look "Chromium" "chromium fonts-dejavu-core" command -v chromium >/dev/null
     look "HIP's runtime compiler, libamdhip64.so.5" "libamdhip64-5 libhiprtc-builtins5" has_hiprtc
 }
 

@@ -61,13 +61,17 @@ def test_weights_stay_in_their_codes_except_on_the_oracle(words: str, dtype: str
 def test_devices_and_explain_are_commands():
     assert parse(["devices"]) == Devices()
     assert parse(["explain", "--target", "h200", "--stage", "plan"]) == Explain(
-        None, "h200", "file", 2048, 64, "plan", "decode"
+        None, "h200", "file", 2048, 64, "plan", "decode", None, False
     )
+    shown = parse(["explain", "--html", "a.html", "--measure"])
+    assert isinstance(shown, Explain)
+    assert (shown.html, shown.measure) == (Path("a.html"), True)
 
 
 @pytest.mark.parametrize(
     "words, complaint",
     [
+        ("explain --measure", "--html"),
         ("", "required: command"),
         ("fly", "invalid choice: 'fly'"),
         ("generate --prompt hi", "required: --model"),

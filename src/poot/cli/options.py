@@ -34,7 +34,8 @@ class Devices:
 
 @dataclass(frozen=True, slots=True)
 class Explain:
-    """`poot explain`: one compile of a model, as its report or as the text of one stage."""
+    """`poot explain`: one compile of a model, as its report, as the text of one stage, or with
+    `html` as a page, with times where it is to `measure`."""
 
     model: Path | None
     target: str
@@ -43,6 +44,8 @@ class Explain:
     chunk: int
     stage: str
     entry: str
+    html: Path | None
+    measure: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +126,10 @@ def parser() -> argparse.ArgumentParser:
     explain.add_argument("--chunk", type=int, default=64, help="rows of the prefill entry point")
     explain.add_argument("--stage", default="", help="print one stage's text instead")
     explain.add_argument("--entry", default="decode", help="whose stage (default: decode)")
+    explain.add_argument("--html", type=Path, metavar="FILE", help="write it as a page instead")
+    explain.add_argument(
+        "--measure", action="store_true", help="run it on the device: the page tells times"
+    )
     return top
 
 
@@ -214,10 +221,13 @@ def _dtype(given: argparse.Namespace) -> str:
 
 def parse(arguments: list[str]) -> Command:
     """The command that the arguments ask for. Leaves by SystemExit(2) where they ask for none."""
-    given = parser().parse_args(arguments)
+    grammar = parser()
+    given = grammar.parse_args(arguments)
     if given.command == "devices":
         return Devices()
     if given.command == "explain":
+        if given.measure and given.html is None:
+            grammar.error("--measure needs --html")
         return Explain(
             model=given.model,
             target=given.target,
@@ -226,6 +236,8 @@ def parse(arguments: list[str]) -> Command:
             chunk=given.chunk,
             stage=given.stage,
             entry=given.entry,
+            html=given.html,
+            measure=given.measure,
         )
     if given.command == "chat":
         return Chat(
