@@ -5,14 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from poot.codegen.hip.body import Body
-from poot.codegen.hip.memory import declaration
 from poot.codegen.kir.build import I32, U32, KernelBuilder
-from poot.codegen.kir.nodes import ELEMENT_BYTES, Kernel, Shared, Ty
+from poot.codegen.kir.nodes import ELEMENT_BYTES, Kernel, Ty
 from poot.codegen.kir.sim.values import NUMPY
 from poot.errors import DtypeLowering
 from tests.support.hip.both import MI300X, RDNA3, agree, body_of, code_of, text_of
-from tests.support.hip.code_objects import assembly
+from tests.support.hip.code_objects import assembly, code_object, facts
+from tests.support.hip.texts import own_name
 
 N = 64
 DTYPES = sorted(ELEMENT_BYTES)
@@ -131,7 +130,37 @@ def test_a_buffer_is_restrict_where_every_load_says_nothing_writes_it():
 
 def test_an_array_of_barriers_with_phases_is_refused():
     with pytest.raises(DtypeLowering, match="no barriers with phases: workgroup array bars"):
-        declaration(Body(MI300X, 64, ()), Shared("bars", "mbar", 2))
+        k = KernelBuilder("phases", 64)
+        k.shared("bars", "mbar", 2)
+        text_of(k.kernel())
+
+
+def test_workgroup_arrays_lie_in_one_block_as_the_plan_counts():
+    """7 bytes, a gap of 1, 12 bytes, a gap of 4, 4 bytes: in that order, whoever compiles it."""
+    k = KernelBuilder("block", 7)
+    y = k.param("y", "f32", 7, "w")
+    bytes_, words = k.shared("bytes", "u8", 7), k.shared("words", "f32", 3, 4)
+    held = k.shared("shared", "i32", 1, 8)
+    k.store(bytes_, k.lane(), k.cast(k.lane(), "u8"))
+    with k.if_(k.lane() < 3):
+        k.store(words, k.lane(), k.cast(k.lane(), "f32") * 2.0)
+    with k.if_(k.lane().eq(0)):
+        k.store(held, 0, 100)
+    k.barrier()
+    total = k.load(words, k.lane() % 3) + k.cast(k.load(bytes_, 6 - k.lane()), "f32")
+    k.store(y, k.lane(), total + k.cast(k.load(held, 0), "f32"))
+    kernel = k.kernel()
+    assert body_of(kernel)[:4] == [
+        "__shared__ unsigned char shared[28] __attribute__((aligned(16)));",
+        "unsigned char (&bytes)[7] = *(unsigned char (*)[7])shared;",
+        "float (&words)[3] = *(float (*)[3])(shared + 8);",
+        "int (&shared_)[1] = *(int (*)[1])(shared + 24);",
+    ]
+    got = agree(kernel, {})["y"]
+    np.testing.assert_array_equal(got, [106, 107, 108, 103, 104, 105, 100])
+    for arch, limits in (("gfx942", MI300X), ("gfx1100", RDNA3)):
+        said = facts(code_object([code_of(kernel, limits)], arch))[own_name(0)]
+        assert said.shared_nbytes == kernel.shared_nbytes == 28
 
 
 def test_wide_indices_reach_past_two_to_the_31():

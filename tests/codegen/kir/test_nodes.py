@@ -47,4 +47,6 @@ def test_workgroup_arrays_lie_in_order_each_at_its_alignment():
     )
     kernel = Kernel("k", (), (), (), shared, 32, None, ())
     assert kernel.shared_nbytes == 1025
+    assert kernel.shared_offsets == {"a": 0, "b": 16, "c": 24, "d": 1024}
+    assert Kernel("k", (), (), (), (), 32, None, ()).shared_nbytes == 0
     assert Kernel("k", (), (), (), shared[:3], 32, None, ()).shared_nbytes == 40

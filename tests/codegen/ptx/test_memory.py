@@ -8,7 +8,7 @@ import pytest
 
 from poot.codegen.kir.build import I32, KernelBuilder
 from poot.codegen.kir.nodes import Ty
-from poot.codegen.ptx.memory import dynamic_nbytes, shared_layout
+from poot.codegen.ptx.memory import dynamic_nbytes
 from poot.errors import DtypeLowering
 from tests.support.ptx_agree import agree, assembled, ptx_of
 
@@ -86,7 +86,7 @@ def test_arrays_lie_one_behind_the_other_at_their_alignment():
     k.shared("b", "f32", 3, 1024)
     k.shared("c", "mbar", 2, 8)
     kernel = k.kernel()
-    assert shared_layout(kernel) == {"a": 0, "b": 1024, "c": 1040}
+    assert kernel.shared_offsets == {"a": 0, "b": 1024, "c": 1040}
     assert kernel.shared_nbytes == 1056
     assert dynamic_nbytes(kernel) == 0
 

@@ -25,6 +25,10 @@ from poot.codegen.kir.nodes import Lit, Operand, Param, Reg, Shared, Type
 from poot.limits import DeviceLimits
 
 
+# The name of the block that holds every workgroup array.
+BLOCK = "shared"
+
+
 class Body:
     """The function under construction. `wave` is how many lanes run together."""
 
@@ -43,7 +47,7 @@ class Body:
         self._functions: dict[str, str] = {}
         self._declared: set[str] = set()
         self._depth = 1
-        for name in (*FUNCTIONS, *C_TYPES):
+        for name in (BLOCK, *FUNCTIONS, *C_TYPES):
             self.names.reserve(name)
         for memory in self._memories:
             self.names.of("memory", memory)

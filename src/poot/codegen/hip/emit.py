@@ -10,11 +10,11 @@ from __future__ import annotations
 from poot.codegen.hip.body import Body
 from poot.codegen.hip.control import emit_for, emit_if, emit_roles, emit_while
 from poot.codegen.hip.homes import at_top
-from poot.codegen.hip.memory import declaration, pointer_type
+from poot.codegen.hip.memory import pointer_type, workgroup_lines
 from poot.codegen.hip.names import symbol
 from poot.codegen.hip.ops import HIP
 from poot.codegen.hip.types import C_TYPES
-from poot.codegen.kir.nodes import ELEMENT_BYTES, For, If, Ins, Kernel, Param, Stmt, While
+from poot.codegen.kir.nodes import For, If, Ins, Kernel, Param, Stmt, While
 from poot.errors import BindingLimit, CapabilityError, DtypeLowering, PootError
 from poot.limits import DeviceLimits
 
@@ -40,7 +40,7 @@ def emit_hip(kernel: Kernel, limits: DeviceLimits) -> tuple[bytes, str]:
 def check(kernel: Kernel, limits: DeviceLimits) -> None:
     """Raises what `emit_hip` says, for numbers over the device's."""
     _most(kernel, "lanes", kernel.threads, limits.threads, limits)
-    nbytes = most_shared_nbytes(kernel)
+    nbytes = kernel.shared_nbytes
     _most(kernel, "bytes of workgroup memory", nbytes, limits.workgroup_nbytes, limits)
     if len(kernel.params) > limits.storage_buffers:
         raise BindingLimit(
@@ -55,15 +55,6 @@ def check(kernel: Kernel, limits: DeviceLimits) -> None:
         )
     if kernel.blobs:
         raise DtypeLowering(f"kernel {kernel.name}: hip has no opaque launch bytes")
-
-
-def most_shared_nbytes(kernel: Kernel) -> int:
-    """Workgroup memory in whatever order the compiler lays the arrays out: each but the last may
-    be followed by a gap up to the largest alignment."""
-    align = max((s.align for s in kernel.shared), default=1)
-    sizes = [s.elems * ELEMENT_BYTES.get(s.dtype, 8) for s in kernel.shared]
-    gaps = [-n % align for n in sizes]
-    return sum(sizes) + sum(gaps) - min(gaps, default=0)
 
 
 def argument_nbytes(kernel: Kernel) -> int:
@@ -81,8 +72,8 @@ def _write(kernel: Kernel, limits: DeviceLimits) -> str:
     b = Body(limits, wave, (*kernel.params, *kernel.shared))
     args = [_parameter(b, kernel, p) for p in kernel.params]
     args += [f"{C_TYPES[i.dtype]} {b.immediate(i.name)}" for i in kernel.imms]
-    for shared in kernel.shared:
-        b.line(declaration(b, shared))
+    for line in workgroup_lines(b, kernel):
+        b.line(line)
     for reg in at_top(kernel.body):
         b.declare(reg)
     _statements(b, kernel.body)

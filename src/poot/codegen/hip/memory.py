@@ -1,4 +1,4 @@
-"""Device buffers and workgroup arrays: loads, stores and atomics.
+"""Device buffers and workgroup arrays: declarations, loads, stores and atomics.
 
 A vector access is one struct of at most 16 bytes a part, where the memory's alignment allows; else
 it is done element by element.
@@ -6,7 +6,7 @@ it is done element by element.
 
 from __future__ import annotations
 
-from poot.codegen.hip.body import Body
+from poot.codegen.hip.body import BLOCK, Body
 from poot.codegen.hip.types import (
     C_TYPES,
     HELD_IN,
@@ -17,7 +17,7 @@ from poot.codegen.hip.types import (
     loaded,
     stored,
 )
-from poot.codegen.kir.nodes import ELEMENT_BYTES, Ins, Lit, Operand, Param, Shared, Type
+from poot.codegen.kir.nodes import ELEMENT_BYTES, Ins, Kernel, Lit, Operand, Param, Shared, Type
 from poot.errors import DtypeLowering
 
 _ATOMICS = {
@@ -36,14 +36,24 @@ def pointer_type(decl: Param) -> str:
     return f"{const}{IN_MEMORY[decl.dtype]}*"
 
 
-def declaration(b: Body, shared: Shared) -> str:
-    """The line that declares a workgroup array."""
-    if shared.dtype == "mbar":
-        raise DtypeLowering(f"hip has no barriers with phases: workgroup array {shared.name}")
-    name, _ = b.memory(shared.name)
-    align = max(shared.align, ELEMENT_BYTES[shared.dtype])
-    element = IN_MEMORY[shared.dtype]
-    return f"__shared__ {element} {name}[{shared.elems}] __attribute__((aligned({align})));"
+def workgroup_lines(b: Body, kernel: Kernel) -> list[str]:
+    """The lines that declare workgroup memory: one block of `Kernel.shared_nbytes`, so that no
+    compiler orders or drops arrays, and each array at its place in it."""
+    lines: list[str] = []
+    for shared in kernel.shared:
+        if shared.dtype == "mbar":
+            raise DtypeLowering(f"hip has no barriers with phases: workgroup array {shared.name}")
+        name, _ = b.memory(shared.name)
+        element, elems = IN_MEMORY[shared.dtype], shared.elems
+        start = kernel.shared_offsets[shared.name]
+        place = f"({BLOCK} + {start})" if start else BLOCK
+        lines.append(f"{element} (&{name})[{elems}] = *({element} (*)[{elems}]){place};")
+    if not lines:
+        return []
+    align = max(s.align for s in kernel.shared)
+    nbytes = f"[{kernel.shared_nbytes}]"
+    block = f"__shared__ unsigned char {BLOCK}{nbytes} __attribute__((aligned({align})));"
+    return [block, *lines]
 
 
 def _at(b: Body, index: Operand, more: int = 0) -> str:

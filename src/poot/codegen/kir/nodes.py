@@ -253,8 +253,19 @@ class Kernel:
     @property
     def shared_nbytes(self) -> int:
         """Workgroup memory, each array at its alignment, in declaration order."""
-        at = 0
+        return self._shared_ends()[-1][1] if self.shared else 0
+
+    @property
+    def shared_offsets(self) -> dict[str, int]:
+        """Where each workgroup array starts, in bytes, as `shared_nbytes` counts."""
+        return {s.name: at for s, (at, _) in zip(self.shared, self._shared_ends(), strict=True)}
+
+    def _shared_ends(self) -> list[tuple[int, int]]:
+        """Of each workgroup array where it starts and stops."""
+        out: list[tuple[int, int]] = []
+        stop = 0
         for s in self.shared:
-            size = 8 if s.dtype == "mbar" else ELEMENT_BYTES[s.dtype]
-            at = -(-at // s.align) * s.align + s.elems * size
-        return at
+            at = -(-stop // s.align) * s.align
+            stop = at + s.elems * (8 if s.dtype == "mbar" else ELEMENT_BYTES[s.dtype])
+            out.append((at, stop))
+        return out

@@ -24,17 +24,6 @@ _LINE = 128  # a swizzle stays inside a line, so the block starts on one
 _REACH = (1 << 31) - 1
 
 
-def shared_layout(kernel: Kernel) -> dict[str, int]:
-    """Where each workgroup array starts, in bytes, as `Kernel.shared_nbytes` counts."""
-    out: dict[str, int] = {}
-    at = 0
-    for s in kernel.shared:
-        at = -(-at // s.align) * s.align
-        out[s.name] = at
-        at += s.elems * element_nbytes(s)
-    return out
-
-
 def dynamic_nbytes(kernel: Kernel) -> int:
     """Workgroup memory that the launch has to ask for: all of it where it passes 48 KiB, else 0."""
     return kernel.shared_nbytes if kernel.shared_nbytes > STATIC_NBYTES else 0
@@ -74,7 +63,7 @@ class Memory:
     def __init__(self, kernel: Kernel) -> None:
         self.params = {p.name: p for p in kernel.params}
         self.arrays = {s.name: s for s in kernel.shared}
-        self._layout = shared_layout(kernel)
+        self._layout = kernel.shared_offsets
 
     def decl(self, name: object) -> Param | Shared:
         found = self.params.get(str(name)) or self.arrays.get(str(name))
