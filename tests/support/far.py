@@ -9,7 +9,7 @@ import numpy as np
 
 from poot.api import Program
 from poot.codegen.kir.sim import SparseBuffer, simulate
-from poot.codegen.kir.verify import verify
+from poot.codegen.kir.verify import check_arrays, verify
 from poot.planner.plan import Place, Step
 
 Fill = Callable[[np.ndarray], np.ndarray]
@@ -37,6 +37,7 @@ def run_groups(
     step = only_step(program, entry)
     (call,) = program.lowered[step.request].calls
     verify(call.kernel)
+    check_arrays(call.kernel)
     places: dict[tuple[str, int], Place] = {("in", n): p for n, p in enumerate(step.ins)}
     buffers: dict[str, SparseBuffer] = {}
     outputs: list[SparseBuffer] = []

@@ -11,7 +11,7 @@ from poot.codegen.gen.lowered import KernelCall, Lowered
 from poot.codegen.kir.sim.run import simulate
 from poot.codegen.kir.sim.team import TensorMap
 from poot.codegen.kir.sim.values import NUMPY
-from poot.codegen.kir.verify import verify
+from poot.codegen.kir.verify import check_arrays, verify
 from poot.device_bytes import from_device, to_device
 from poot.ir.build import Builder
 from poot.ir.graph import Graph, Slot, TensorType
@@ -80,6 +80,7 @@ def simulate_lowered(lowered: Lowered, buffers: dict[tuple[str, int], np.ndarray
     """Verifies each kernel and runs it over the buffers, looking for lanes that meet in one."""
     for call in lowered.calls:
         verify(call.kernel)
+        check_arrays(call.kernel)
         arrays = {
             p.name: buffers[arg].view(NUMPY["u32" if p.dtype == "bool" else p.dtype])
             for p, arg in zip(call.kernel.params, call.args, strict=True)

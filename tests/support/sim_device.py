@@ -16,7 +16,7 @@ from poot.codegen.kir.nodes import Kernel, Param
 from poot.codegen.kir.sim import simulate
 from poot.codegen.kir.sim.team import TensorMap
 from poot.codegen.kir.sim.values import NUMPY
-from poot.codegen.kir.verify import verify
+from poot.codegen.kir.verify import check_arrays, verify
 from poot.errors import BackendError, OutOfDeviceMemory
 from poot.ir.dtypes import DTYPES
 from poot.limits import DeviceLimits, profile
@@ -145,6 +145,7 @@ class SimDevice:
     def load(self, codes: Sequence[Code]) -> tuple[Kernel, ...]:
         for code in codes:
             verify(code.kernel)
+            check_arrays(code.kernel)
         return tuple(code.kernel for code in codes)
 
     def prepare(

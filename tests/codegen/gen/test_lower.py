@@ -5,11 +5,13 @@ from __future__ import annotations
 import pytest
 
 from poot.codegen.gen.lower import SCHEDULES, lower
+from poot.codegen.kir.verify import check_arrays
 from poot.errors import CapabilityError
 from poot.limits import PROFILES
 from poot.planner.request import Schedule
 from tests.support.launch import LAVAPIPE, request_of
 from tests.support.requests import CASES
+from tests.support.selected_forms import ALONE, form_text
 
 TEXT = """in v0: f32[4]
           v1: f32[4] = neg(v0)
@@ -26,3 +28,13 @@ def test_the_fixed_list_reaches_every_schedule():
     profiles = [PROFILES[n] for n in ("lavapipe", "webgpu-baseline", "cpu-avx2", "h200", "mi300x")]
     reached = {c.request(p).schedule.name for c in CASES.values() for p in profiles}
     assert reached == set(SCHEDULES)
+
+
+@pytest.mark.parametrize("name", sorted(PROFILES))
+def test_no_kernel_keeps_workgroup_memory_that_nothing_reads(name: str):
+    limits = PROFILES[name]
+    requests = [case.request(limits) for case in CASES.values()]
+    requests += [request_of(form_text(form)[0], "attention", limits=limits) for form in ALONE]
+    for request in requests:
+        for call in lower(request, limits).calls:
+            check_arrays(call.kernel)

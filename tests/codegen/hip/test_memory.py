@@ -129,9 +129,9 @@ def test_a_buffer_is_restrict_where_every_load_says_nothing_writes_it():
 
 
 def test_an_array_of_barriers_with_phases_is_refused():
+    k = KernelBuilder("phases", 64)
+    k.shared("bars", "mbar", 2)
     with pytest.raises(DtypeLowering, match="no barriers with phases: workgroup array bars"):
-        k = KernelBuilder("phases", 64)
-        k.shared("bars", "mbar", 2)
         text_of(k.kernel())
 
 

@@ -6,7 +6,23 @@ import math
 
 import pytest
 
-from poot.codegen.kir.nodes import Frag, Ins, Kernel, Lit, Reg, Shared, Token, Ty
+from poot.codegen.kir.nodes import (
+    For,
+    Frag,
+    If,
+    Ins,
+    Kernel,
+    Lit,
+    Reg,
+    Role,
+    Roles,
+    Shared,
+    Token,
+    Ty,
+    While,
+    instructions,
+    walk,
+)
 
 pytestmark = pytest.mark.quick
 
@@ -50,3 +66,14 @@ def test_workgroup_arrays_lie_in_order_each_at_its_alignment():
     assert kernel.shared_offsets == {"a": 0, "b": 16, "c": 24, "d": 1024}
     assert Kernel("k", (), (), (), (), 32, None, ()).shared_nbytes == 0
     assert Kernel("k", (), (), (), shared[:3], 32, None, ()).shared_nbytes == 40
+
+
+def test_nested_statements_are_walked_in_text_order():
+    zero, cond, i = Lit(0, Ty("i32")), Reg("c", Ty("bool")), Reg("i", Ty("i32"))
+    a, b, c, d, e, f = (Ins(op, (), ()) for op in "abcdef")
+    branch = If(cond, (a,), (b,))
+    loop = For(i, zero, zero, zero, (branch, c))
+    again = While((d,), cond, (e,))
+    roles = Roles((Role("own", 0, 1, 0, (f,)),))
+    assert list(walk((loop, again, roles))) == [loop, branch, a, b, c, again, d, e, roles, f]
+    assert "".join(s.op for s in instructions((loop, again, roles))) == "abcdef"

@@ -11,7 +11,7 @@ from poot.codegen.kir.ops import KIR_OPS
 from poot.codegen.kir.rules import RULES
 from poot.codegen.kir.target_rules import TARGET_RULES
 from poot.codegen.kir.text import parse
-from poot.codegen.kir.verify import verify
+from poot.codegen.kir.verify import check_arrays, verify
 from poot.errors import VerifyError
 from poot.limits import profile
 
@@ -178,6 +178,26 @@ def test_the_device_must_have_what_the_kernel_asks_for():
     verify(wide, profile("h200"))
     with pytest.raises(VerifyError, match="no 64-bit integers, as in a"):
         verify(wide, profile("webgpu-baseline"))
+
+
+@pytest.mark.parametrize(
+    "body, unread",
+    [
+        ("", "s: f32"),
+        ("store s[l], v", "s: f32"),
+        ("a: f32 = load s[l]", "bars: mbar"),
+        ("mbar_wait bars[0], 0", "s: f32"),
+        ("if c {\nfor i: i32 = 0, 4, 1 {\na: f32 = load s[i]\n}\n}\nmbar_wait bars[0], 0", ""),
+        ("cp_async s[l], x[l] bypass=false nbytes=4\nmbar_wait bars[0], 0", "s: f32"),
+    ],
+)
+def test_workgroup_memory_that_nothing_reads_is_found(body, unread):
+    made = kernel(body)
+    if not unread:
+        check_arrays(made)
+        return
+    with pytest.raises(VerifyError, match=f"`shared {unread}.*an instruction that reads it"):
+        check_arrays(made)
 
 
 def test_every_op_has_a_typing_rule():

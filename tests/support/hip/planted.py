@@ -16,10 +16,12 @@ BARRIER = "__syncthreads();"
 
 
 def rotate(limits: DeviceLimits) -> Code:
-    """y[i] = x[i + 1] within a group of 128, through workgroup memory and one barrier."""
+    """y[i] = x[i + 1] within a group of 128, through workgroup memory and one barrier. A second
+    array lies behind the one it goes through."""
     k = KernelBuilder("rotate", LANES)
     x, y = k.param("x", "f32", 2 * LANES, "r"), k.param("y", "f32", 2 * LANES, "w")
     held = k.shared("held", "f32", LANES)
+    k.shared("behind", "f32", LANES)
     base = k.group_id(0) * LANES
     k.store(held, k.lane(), k.load(x, base + k.lane()))
     k.barrier()
@@ -68,7 +70,7 @@ def outside_write(limits: DeviceLimits, by: int = LANES) -> Code:
 
 
 def outside_shared(limits: DeviceLimits) -> Code:
-    """Each lane writes one element too far into workgroup memory."""
+    """Each lane writes one element too far, the last of them into the next workgroup array."""
     code = rotate(limits)
     (line,) = [x.strip() for x in code.text.splitlines() if x.strip().startswith("held[")]
     return edited(code, line, line.replace("held[", "held[1 + ", 1))

@@ -24,7 +24,6 @@ from poot.codegen.hip.types import (
 from poot.codegen.kir.nodes import Lit, Operand, Param, Reg, Shared, Type
 from poot.limits import DeviceLimits
 
-
 # The name of the block that holds every workgroup array.
 BLOCK = "shared"
 

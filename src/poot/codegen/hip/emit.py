@@ -14,7 +14,7 @@ from poot.codegen.hip.memory import pointer_type, workgroup_lines
 from poot.codegen.hip.names import symbol
 from poot.codegen.hip.ops import HIP
 from poot.codegen.hip.types import C_TYPES
-from poot.codegen.kir.nodes import For, If, Ins, Kernel, Param, Stmt, While
+from poot.codegen.kir.nodes import For, If, Ins, Kernel, Param, Stmt, While, instructions
 from poot.errors import BindingLimit, CapabilityError, DtypeLowering, PootError
 from poot.limits import DeviceLimits
 
@@ -89,28 +89,11 @@ def _write(kernel: Kernel, limits: DeviceLimits) -> str:
 def _parameter(b: Body, kernel: Kernel, param: Param) -> str:
     """`const float* __restrict__ q`, restrict where every load says that nothing writes it."""
     name, _ = b.memory(param.name)
-    loads = [i for i in statements(kernel.body) if i.attr("mem") == param.name]
+    loads = [i for i in instructions(kernel.body) if i.attr("mem") == param.name]
     alone = param.access == "r" and all(
         i.op == "load" and i.attr("cache") == "const" for i in loads
     )
     return f"{pointer_type(param)}{' __restrict__' if alone and loads else ''} {name}"
-
-
-def statements(body: tuple[Stmt, ...]) -> list[Ins]:
-    """Every instruction, nested ones too, in text order."""
-    out: list[Ins] = []
-    for stmt in body:
-        if isinstance(stmt, Ins):
-            out.append(stmt)
-        elif isinstance(stmt, If):
-            out += statements((*stmt.then, *stmt.orelse))
-        elif isinstance(stmt, For):
-            out += statements(stmt.body)
-        elif isinstance(stmt, While):
-            out += statements((*stmt.head, *stmt.body))
-        else:
-            out += [i for role in stmt.roles for i in statements(role.body)]
-    return out
 
 
 def _statements(b: Body, body: tuple[Stmt, ...]) -> None:

@@ -8,6 +8,7 @@ workgroup array.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 # Size in bytes of an element in memory. bool in memory is a u32 word.
@@ -177,6 +178,26 @@ class Roles:
 
 
 Stmt = Ins | For | While | If | Roles
+
+
+def walk(body: Iterable[Stmt]) -> Iterator[Stmt]:
+    """Every statement in text order, outer before inner."""
+    for stmt in body:
+        yield stmt
+        if isinstance(stmt, If):
+            yield from walk((*stmt.then, *stmt.orelse))
+        elif isinstance(stmt, For):
+            yield from walk(stmt.body)
+        elif isinstance(stmt, While):
+            yield from walk((*stmt.head, *stmt.body))
+        elif isinstance(stmt, Roles):
+            for role in stmt.roles:
+                yield from walk(role.body)
+
+
+def instructions(body: Iterable[Stmt]) -> Iterator[Ins]:
+    """Every instruction in text order, nested ones too."""
+    return (stmt for stmt in walk(body) if isinstance(stmt, Ins))
 
 
 @dataclass(frozen=True, slots=True)

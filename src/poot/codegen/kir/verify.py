@@ -3,7 +3,8 @@
 Checked here: declarations, operand and result types, registers (one type, immutables written once,
 nothing read before a write on every path), indices known to be outside, workgroup memory against
 the device's. `meet` checks that control is uniform where lanes meet, `live` that nothing touches
-what asynchronous work still uses.
+what asynchronous work still uses. `check_arrays` is for what a generator made: it holds no
+workgroup array that nothing reads.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from poot.codegen.kir.nodes import (
     Stmt,
     Ty,
     While,
+    instructions,
 )
 from poot.codegen.kir.ops import KIR_OPS
 from poot.codegen.kir.rules import BOOL, INDEX, RULES, Decls
@@ -38,6 +40,8 @@ from poot.limits import DeviceLimits
 
 # Ops that write a mutable register; every other result is written once.
 WRITES_MUTABLE = ("set", "undef", "wgmma")
+# Ops that write the array they name as `mem` and read none.
+_ONLY_WRITES = ("store", "frag_store")
 _LANES = (1, 2, 4, 8, 16)
 
 
@@ -77,9 +81,12 @@ class _Checker:
             if not is_known:
                 self.fail(f"a dtype of {', '.join(ELEMENT_BYTES)}", f"{decl.name}: {decl.dtype}")
             size = ELEMENT_BYTES.get(decl.dtype, 8)
-            if decl.elems < 0 or not _is_power(decl.align) or decl.align < size:
+            least = 1 if decl in k.shared else 0
+            if decl.elems < least or not _is_power(decl.align) or decl.align < size:
                 at = f"{decl.name}: {decl.dtype}[{decl.elems}] align={decl.align}"
-                self.fail(f"0 elements or more, aligned to a power of two of at least {size}", at)
+                self.fail(
+                    f"{least} elements or more, aligned to a power of two of at least {size}", at
+                )
         for p in k.params:
             if p.access not in ("r", "w", "rw"):
                 self.fail("access r, w or rw", f"{p.name} {p.access}")
@@ -280,3 +287,18 @@ def verify(kernel: Kernel, limits: DeviceLimits | None = None) -> None:
     check_live(kernel)
     if limits is not None:
         _check_limits(kernel, limits, checker.regs.values())
+
+
+def check_arrays(kernel: Kernel) -> None:
+    """Raises VerifyError, naming the array, where an instruction reads none of a workgroup array's
+    elements: it is memory of every group's for nothing."""
+    read: set[object] = set()
+    for ins in instructions(kernel.body):
+        names = ("a", "b") if ins.op in _ONLY_WRITES else ("a", "b", "mem")
+        read |= {ins.attr(name) for name in names}
+    for s in kernel.shared:
+        if s.name not in read:
+            raise VerifyError(
+                f"kernel {kernel.name}: `shared {s.name}: {s.dtype}[{s.elems}]` needs an "
+                "instruction that reads it"
+            )

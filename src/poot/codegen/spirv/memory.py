@@ -7,21 +7,17 @@ that needs 16-bit storage. The planner keeps bindings under 2^31 elements, so an
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from poot.codegen.kir.nodes import (
     ELEMENT_BYTES,
-    For,
-    If,
     Ins,
     Kernel,
     Lit,
     Operand,
     Param,
     Shared,
-    Stmt,
-    While,
+    instructions,
 )
 from poot.codegen.spirv.body import Body, register_type
 from poot.codegen.spirv.types import from_bits, from_words, per_word, to_words
@@ -61,26 +57,10 @@ class Array:
         return self.element == "u32" and self.dtype != "u32"
 
 
-def statements(body: Iterable[Stmt]) -> Iterator[Ins]:
-    """Every instruction, nested ones too, in text order."""
-    for stmt in body:
-        if isinstance(stmt, Ins):
-            yield stmt
-        elif isinstance(stmt, For):
-            yield from statements(stmt.body)
-        elif isinstance(stmt, While):
-            yield from statements((*stmt.head, *stmt.body))
-        elif isinstance(stmt, If):
-            yield from statements((*stmt.then, *stmt.orelse))
-        else:
-            for role in stmt.roles:
-                yield from statements(role.body)
-
-
 def accesses(kernel: Kernel) -> dict[str, list[Access]]:
     """What the kernel does to each memory it names."""
     found: dict[str, list[Access]] = {m.name: [] for m in (*kernel.params, *kernel.shared)}
-    for ins in statements(kernel.body):
+    for ins in instructions(kernel.body):
         mem = ins.attr("mem")
         if isinstance(mem, str) and mem in found and ins.op in ("load", "store", "atomic"):
             value: Operand = ins.args[1] if ins.op == "store" else ins.dsts[0]

@@ -65,7 +65,8 @@ def lower_panels(request: Request, limits: DeviceLimits) -> Lowered:
     most = max(len(s.products) for s in products.segments)
     if stages_left:
         job.k.shared("left", "f32", shape.depth * shape.strip)
-        job.k.shared("runs", "f32", shape.depth // shape.run * shape.strip)
+        if work.needs_runs:
+            job.k.shared("runs", "f32", shape.depth // shape.run * shape.strip)
     else:
         scratch = TensorType("f32", (shape.strips * shape.strip * shape.depth,))
         job.memory("left", scratch, "r", ("scratch", 0))

@@ -84,8 +84,8 @@ class Tile:
         return (self.b, self.head + member, at), is_there
 
 
-def declare(tile: Tile) -> None:
-    """The workgroup arrays of a tile."""
+def declare(tile: Tile, splits: int) -> None:
+    """The workgroup arrays of a tile. Only a tile without splits hands its results over in one."""
     k, members = tile.job.k, tile.members
     k.shared("queries", "f32", members * tile.stride)
     k.shared("dots", "f32", tile.strip * tile.lanes)
@@ -96,7 +96,8 @@ def declare(tile: Tile) -> None:
         k.shared("limits", "i32", tile.rows)
     for name in ("peaks", "sums", "shrinks"):
         k.shared(name, "f32", members)
-    k.shared("out", "f32", tile.parts.value_width)
+    if splits == 1:
+        k.shared("out", "f32", tile.parts.value_width)
 
 
 def stage(tile: Tile) -> None:

@@ -68,7 +68,7 @@ def _call(request: Request, limits: DeviceLimits, parts: Parts) -> KernelCall:
         b, kv, part, row_tile, split = ix.split(ix.atom(number, count), shape)
         first = kv * parts.repeat + part * heads
         tile = Tile(job, parts, b, kv, first, row_tile * rows)
-        declare(tile)
+        declare(tile, splits)
         which = list_head(parts, kv, first)
         if union is None:
             slots = slots_of(job, parts, b, which, row_tile, lanes)

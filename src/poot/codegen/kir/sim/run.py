@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from poot.codegen.kir.nodes import For, If, Ins, Kernel, Lit, Roles, Stmt, Ty, While
+from poot.codegen.kir.nodes import Ins, Kernel, Lit, Roles, Ty, walk
 from poot.codegen.kir.ops import KIR_OPS
 from poot.codegen.kir.sim.exact import WAVES, run_group
 from poot.codegen.kir.sim.memory import Space
@@ -36,23 +36,6 @@ class Stats:
     loads: dict[str, int]
     stores: dict[str, int]
     groups: int
-
-
-def walk(body: tuple[Stmt, ...]) -> Iterator[Stmt]:
-    """Every statement, outer before inner."""
-    for stmt in body:
-        yield stmt
-        if isinstance(stmt, If):
-            yield from walk(stmt.then)
-            yield from walk(stmt.orelse)
-        elif isinstance(stmt, For):
-            yield from walk(stmt.body)
-        elif isinstance(stmt, While):
-            yield from walk(stmt.head)
-            yield from walk(stmt.body)
-        elif isinstance(stmt, Roles):
-            for role in stmt.roles:
-                yield from walk(role.body)
 
 
 def runs_as_vector(kernel: Kernel) -> bool:
