@@ -115,7 +115,8 @@ def test_an_atomic_gives_the_old_value():
     y, count = k.param("y", "i32", N, "w"), k.param("count", "u32", 1, "rw")
     ticket = k.op("atomic", 0, k.lit(1, U32), type=U32, mem=count, kind="add")
     k.store(y, k.bitcast(ticket, I32), k.lane())
-    got = agree(k.kernel(), {"count": np.zeros(1, np.uint32)})
+    # Which lane draws which ticket hangs on the order, so one order is run.
+    got = agree(k.kernel(), {"count": np.zeros(1, np.uint32)}, order=0)
     assert sorted(got["y"]) == list(range(N))
 
 

@@ -44,8 +44,9 @@ def by_fibers(
     grid: tuple[int, int, int] = (1, 1, 1),
     imms: Sequence[int | float] = (),
     wave: int = 64,
+    order: int = 2,
 ) -> dict[str, np.ndarray]:
-    device = FiberDevice(kernel.subgroup or wave)
+    device = FiberDevice(kernel.subgroup or wave, order)
     return launch_code(device, code_of(kernel, device.limits), arrays, grid, imms)
 
 
@@ -77,9 +78,11 @@ def agree(
     *,
     within: float = 0.0,
     wave: int = 64,
+    order: int = 2,
 ) -> dict[str, np.ndarray]:
-    """Asserts that each buffer is the simulator's after the launch, to `within`."""
-    got = by_fibers(kernel, arrays, grid, imms, wave)
+    """Asserts that each buffer is the simulator's after the launch, to `within`, in this order of
+    the fiber device's lanes."""
+    got = by_fibers(kernel, arrays, grid, imms, wave, order)
     want = by_simulator(kernel, arrays, grid, imms)
     for name, mine in got.items():
         theirs = want[name]

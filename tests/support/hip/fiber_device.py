@@ -1,7 +1,8 @@
 """A device whose launches run a kernel's HIP text on the CPU, a fiber a lane, in waves of 32 or 64.
 
 Each buffer that a launch binds lies between pages nobody may touch, so that an access outside of it
-is an error here, as are lanes that part at a barrier or an exchange.
+is an error here, as are lanes that part at a barrier or an exchange, and results that hang on which
+lane of a group runs first.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ from tests.support.hip import gxx
 
 WAVES = {32: "rdna3", 64: "mi300x"}
 _GIB = 1 << 30
+# The runner's orders (runner.cpp, poot_run) that a launch is run in, by a device's own.
+ORDERS = {0: (0,), 1: (1,), 2: (2, 3)}
 WRONG = {
     1: "divergent barrier",
     2: "divergent wave",
@@ -191,11 +194,19 @@ class FiberExecutable:
         try:
             for r in regions:
                 places.append(self._guarded(r))
-            report = self._call(made, launch, regions, places)
-            if report.what:
-                raise LaunchError(explain(report, made.code, regions, places))
-            for r, at in zip(regions, places, strict=True):
-                self._back(r, at, made.code)
+            left: list[np.ndarray] = []
+            for order in ORDERS[self._device.order]:
+                self._fill(regions, places)
+                report = self._call(made, launch, order, regions, places)
+                if report.what:
+                    raise LaunchError(explain(report, made.code, regions, places))
+                now = [self._left(r, at, made.code) for r, at in zip(regions, places, strict=True)]
+                for r, mine, other in zip(regions, now, left or now, strict=True):
+                    _same(r, mine, other, made.code)
+                left = now
+            for r, bytes_ in zip(regions, left, strict=True):
+                if r.writes:
+                    self._buffers[r.space].data[r.start : r.stop] = bytes_
         finally:
             for r, at in zip(regions, places, strict=False):
                 runner.poot_unguard(at, padded(r.stop - r.start))
@@ -205,12 +216,16 @@ class FiberExecutable:
         at = _runner().poot_guarded(nbytes)
         if not at:
             raise OutOfDeviceMemory(f"{r.space}: no {nbytes} bytes between guard pages")
-        data = self._buffers[r.space].data[r.start : r.stop]
         ctypes.memset(at, 0xFF, nbytes)
-        ctypes.memmove(at, data.ctypes.data, data.size)
         return at
 
-    def _back(self, r: Region, at: int, code: Code) -> None:
+    def _fill(self, regions: list[Region], places: list[int]) -> None:
+        for r, at in zip(regions, places, strict=True):
+            data = self._buffers[r.space].data[r.start : r.stop]
+            ctypes.memmove(at, data.ctypes.data, data.size)
+
+    def _left(self, r: Region, at: int, code: Code) -> np.ndarray:
+        """A copy of the region's bytes after a launch that kept to it."""
         nbytes = r.stop - r.start
         raw = np.ctypeslib.as_array((ctypes.c_uint8 * padded(nbytes)).from_address(at))
         touched = _runner().poot_touched(at, padded(nbytes)) + int((raw[nbytes:] != 0xFF).sum())
@@ -221,11 +236,15 @@ class FiberExecutable:
                 f"kernel {code.name}: out of bounds: it wrote {what} {r.space} "
                 f"[{r.start}, {r.stop})"
             )
-        if r.writes:
-            data[:] = raw[:nbytes]
+        return raw[:nbytes].copy()
 
     def _call(
-        self, made: Ready, launch: Launch, regions: list[Region], places: list[int]
+        self,
+        made: Ready,
+        launch: Launch,
+        order: int,
+        regions: list[Region],
+        places: list[int],
     ) -> Report:
         kernel = made.code.kernel
         values: list[ctypes.c_void_p | ctypes.c_int32 | ctypes.c_uint32 | ctypes.c_float] = []
@@ -238,10 +257,19 @@ class FiberExecutable:
         start, stop = made.shared
         _runner().poot_run(
             ctypes.c_void_p(made.call), args, (ctypes.c_uint * 3)(*launch.grid), kernel.threads,
-            self._device.limits.subgroup, int(made.meets), self._device.order,
+            self._device.limits.subgroup, int(made.meets), order,
             ctypes.c_void_p(start), ctypes.c_void_p(stop), ctypes.byref(report),
         )  # fmt: skip
         return report
+
+
+def _same(r: Region, mine: np.ndarray, other: np.ndarray, code: Code) -> None:
+    (differ,) = np.nonzero(mine != other)
+    if differ.size:
+        raise LaunchError(
+            f"kernel {code.name}: what it leaves hangs on which lane of a group runs first: "
+            f"{differ.size} bytes of {r.space} [{r.start}, {r.stop}), the first at {differ[0]:+d}"
+        )
 
 
 def _address(ref: BufferRef, regions: list[Region], places: list[int]) -> int:
@@ -290,7 +318,7 @@ def fiber_limits(wave: int) -> DeviceLimits:
 
 class FiberDevice:
     """`backends.base.Device` over the fiber runner. `order` 0 runs a group's lanes forward, 1
-    backward, 2 by turns of groups."""
+    backward; 2 runs a launch twice, each group in both orders, and wants the same bytes left."""
 
     def __init__(self, wave: int, order: int = 2, limits: DeviceLimits | None = None) -> None:
         gxx.require_gxx()

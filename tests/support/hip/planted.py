@@ -29,6 +29,18 @@ def rotate(limits: DeviceLimits) -> Code:
     return emit(k.kernel(), limits)
 
 
+def shift(limits: DeviceLimits, by: int) -> Code:
+    """y[i] = x[i + by] within one group of 128, by 1 or -1; the lane at the end keeps its own."""
+    k = KernelBuilder("shift", LANES)
+    x, y = k.param("x", "f32", 2 * LANES, "r"), k.param("y", "f32", 2 * LANES, "rw")
+    held = k.shared("held", "f32", LANES)
+    k.store(held, k.lane(), k.load(x, k.lane()))
+    k.barrier()
+    near = k.op("max", k.op("min", k.lane() + by, LANES - 1), 0)
+    k.store(y, k.lane(), k.load(held, near))
+    return emit(k.kernel(), limits)
+
+
 def exchange(limits: DeviceLimits) -> Code:
     """y[i] = x[i ^ 1], by an exchange within a wave."""
     k = KernelBuilder("exchange", LANES, limits.subgroup)

@@ -250,7 +250,8 @@ unsigned poot_wave_lanes() {
 unsigned poot_wave_lane() { return own % now.wave; }
 void* poot_board_at() { return &boards[own / now.wave][fibers[own].meetings & 1]; }
 
-// Runs a grid. `order` 0: lanes forward, 1: backward, 2: forward and backward by turns of groups.
+// Runs a grid. `order` 0: lanes forward, 1: backward, 2: by turns of groups, the first forward, 3:
+// by turns, the first backward.
 // `meets` is 0 where no lane waits for another. Returns the kind of error, 0 for none.
 int poot_run(call_t call, void** args, const unsigned* grid, unsigned lanes, unsigned wave, int meets,
              int order, char* shared, char* shared_stop, report* out) {
@@ -274,7 +275,7 @@ int poot_run(call_t call, void** args, const unsigned* grid, unsigned lanes, uns
       for (unsigned y = 0; y < grid[1]; ++y) {
         for (unsigned x = 0; x < grid[0]; ++x) {
           blockIdx = {x, y, z};
-          const bool backward = order == 1 || (order == 2 && count++ % 2);
+          const bool backward = order < 2 ? order == 1 : (count++ + order) % 2 == 1;
           if (shared) memset(shared, 0xff, shared_stop - shared);
           if (meets) run_group(backward);
           else run_alone(backward);

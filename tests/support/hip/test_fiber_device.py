@@ -37,6 +37,42 @@ def test_a_removed_barrier_changes_the_numbers(wave: int, order: int):
     assert wrong == (2 * (planted.LANES - 1) if order == 0 else 2)
 
 
+@pytest.mark.parametrize("by, hides", [(-1, 0), (1, 1)])
+def test_a_removed_barrier_in_a_launch_of_one_group_is_reported(wave: int, by: int, hides: int):
+    """One order of the lanes gives the right numbers without the barrier, the other doesn't."""
+    right = planted.shift(fiber_limits(wave), by)
+    x = planted.feed()
+    want = x[np.clip(np.arange(planted.LANES) + by, 0, planted.LANES - 1)]
+
+    def shifted(code: Code, order: int) -> np.ndarray:
+        return launch_code(FiberDevice(wave, order), code, {"x": x})["y"][: planted.LANES]
+
+    bad = planted.edited(right, planted.BARRIER, "")
+    np.testing.assert_array_equal(shifted(right, 2), want)
+    np.testing.assert_array_equal(shifted(bad, hides), want)
+    assert np.isnan(shifted(bad, 1 - hides)).any()
+    with pytest.raises(LaunchError) as caught:
+        shifted(bad, 2)
+    said = "kernel shift: what it leaves hangs on which lane of a group runs first"
+    assert said in caught.value.message
+    assert "508 bytes of arena" in caught.value.message
+
+
+def test_a_removed_barrier_is_reported_in_a_launch_of_several_groups(wave: int):
+    with pytest.raises(LaunchError, match="kernel rotate: what it leaves hangs on which lane"):
+        run(wave, planted.without_barrier(fiber_limits(wave)))
+
+
+def test_what_is_updated_in_place_is_updated_once(wave: int):
+    """Both orders start from the bytes that the launch was given."""
+    k = KernelBuilder("count", planted.LANES)
+    x, y = k.param("x", "f32", planted.LANES, "r"), k.param("y", "f32", planted.LANES, "rw")
+    k.store(y, k.lane(), k.load(y, k.lane()) + k.load(x, k.lane()))
+    code = emit(k.kernel(), fiber_limits(wave))
+    given = {"x": np.ones(planted.LANES, np.float32), "y": np.full(planted.LANES, 2, np.float32)}
+    np.testing.assert_array_equal(launch_code(FiberDevice(wave), code, given)["y"], 3.0)
+
+
 def test_a_divergent_barrier_is_reported_with_both_places(wave: int):
     with pytest.raises(LaunchError) as caught:
         run(wave, planted.divergent_barrier(fiber_limits(wave)))
