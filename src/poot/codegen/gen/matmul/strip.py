@@ -73,10 +73,16 @@ class Work:
 
     @property
     def needs_runs(self) -> bool:
-        """Some right operand has a minimum a run, and the rows lie in workgroup memory."""
-        body = self.job.request.body
-        made = [scaled_of(body, p.ins[1]) for s in self.products.segments for p in s.products]
-        return self.stages_left and any(m is not None and m.minimum is not None for m in made)
+        """The rows lie in workgroup memory, and some product sums codes that have a minimum a
+        run."""
+        return self.stages_left and any(
+            (made := _by_runs(self, s, p, self._some_panel(s))) and made.minimum is not None
+            for s in self.products.segments
+            for p in s.products
+        )
+
+    def _some_panel(self, segment: Segment) -> Index:
+        return self.job.indexer.atom(self.job.k.group_id(0), self.shape.panels(segment))
 
     def run_sum(self, strip: Index, block: Index, row: int) -> Val:
         """The sum of a row's terms in one run."""
@@ -135,16 +141,24 @@ def sum_strip(
 ) -> None:
     """Product p's sums of one strip by one panel, left in workgroup memory."""
     k, shape = work.job.k, work.shape
-    scaled = None
-    if not work.stages_right:
-        scaled = scaled_of(work.job.request.body, product.ins[1])
-    if scaled is not None and scaled.is_run(work.job, _run_places(work, segment, product, panel)):
+    scaled = _by_runs(work, segment, product, panel)
+    if scaled is not None:
         sums = _scaled_sums(work, segment, product, panel, strip, scaled)
     else:
         sums = _plain_sums(work, segment, p, product, panel, strip)
     for i in range(shape.strip):
         for v in range(shape.vectors):
             k.store("sums", sum_place(work, p, ZERO + i, v), _joined(sums, i, v))
+
+
+def _by_runs(work: Work, segment: Segment, product: Eqn, panel: Index) -> Scaled | None:
+    """How the product's right operand is scaled, where a run's codes are summed first."""
+    if work.stages_right:
+        return None
+    scaled = scaled_of(work.job.request.body, product.ins[1])
+    if scaled is None or not scaled.is_run(work.job, _run_places(work, segment, product, panel)):
+        return None
+    return scaled
 
 
 def _joined(sums: Sums, row: int, vector: int) -> Val:
