@@ -162,6 +162,11 @@ def test_workgroup_arrays_lie_in_one_block_as_the_plan_counts():
     for arch, limits in (("gfx942", MI300X), ("gfx1100", RDNA3)):
         said = facts(code_object([code_of(kernel, limits)], arch))[own_name(0)]
         assert said.shared_nbytes == kernel.shared_nbytes == 28
+        rows = assembly([code_of(kernel, limits)], arch).splitlines()
+        words = {row.split()[0] for row in rows if row.strip()}
+        assert any(word.startswith("ds_") for word in words)
+        # Those look up at run time which memory they are of.
+        assert not [word for word in words if word.startswith("flat_")]
 
 
 def test_wide_indices_reach_past_two_to_the_31():
