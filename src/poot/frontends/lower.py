@@ -17,6 +17,7 @@ from poot.ir.ranges import input_interval
 from poot.ir.tree import flatten
 from poot.ops.array import Array
 from poot.ops.record import Recorder, located, recording
+from poot.passes.dce import dce
 
 Values = dict[str, Array]
 
@@ -115,4 +116,4 @@ def _graph(recorder: Recorder, foreign: Foreign, values: Values, who: str) -> Gr
     states = dict(foreign.states)
     inputs = {i.name: i.var for i in recorder.builder.inputs}
     pairs = tuple((inputs[name], values[ref.id].var) for name, ref in states.items())
-    return recorder.builder.graph(tuple(outputs), pairs, tree)
+    return dce(recorder.builder.graph(tuple(outputs), pairs, tree))
