@@ -108,7 +108,7 @@ class Matcher:
 
     def _log_sum(self, root: Eqn, found: Softmax, chain: Chain) -> LogSum | None:
         """The log-sum-exp that the chain's own reductions give after root, or None."""
-        if found.factor != 1.0:
+        if found.factor != 1.0 or found.is_lowered:
             return None
         folds = {e.out.id for e in chain.eqns.values() if e.op == "reduce"}
         sums = [self.log_sums.by_total.get(total) for total in folds]

@@ -34,7 +34,8 @@ class Chain:
 @dataclass(frozen=True, slots=True)
 class Softmax:
     """softmax(scores * factor) over the last axis of `scores`; `exps` are its numerators. `top` is
-    what was taken away from the scores, and `sink` a logit that stands beside them, or None."""
+    what was taken away from the scores, and `sink` a logit that stands beside them, or None. Where
+    `is_lowered` the scores' own maximum had been taken away once before: `top` is not theirs."""
 
     scores: Var
     exps: Var
@@ -42,6 +43,7 @@ class Softmax:
     loc: str
     top: Var | None = None
     sink: Var | None = None
+    is_lowered: bool = False
 
 
 def passed(scope: Scope, var: Var, chain: Chain) -> Var:
@@ -154,9 +156,29 @@ def match_exps(scope: Scope, exps: Var, chain: Chain) -> Softmax | None:
         if found is not None and _same_rows(scope, found[0], shift.ins[0], inner):
             inner.add(shift)
             chain.eqns.update(inner.eqns)
-            return Softmax(shift.ins[0], exps, factor, eqn.loc, shift.ins[1], found[1])
+            scores = _raised(scope, shift.ins[0], chain) if found[1] is None else shift.ins[0]
+            lowered = scores != shift.ins[0]
+            return Softmax(scores, exps, factor, eqn.loc, shift.ins[1], found[1], lowered)
     chain.eqns.update(inner.eqns)
     return Softmax(scores, exps, factor, eqn.loc)
+
+
+def _raised(scope: Scope, scores: Var, chain: Chain) -> Var:
+    """The scores before each row's maximum was taken away from them, which no softmax sees."""
+    while True:
+        inner = Chain()
+        eqn = scope.producer(passed(scope, scores, inner))
+        if eqn is None or eqn.op != "sub":
+            return scores
+        try:
+            x = _fold(scope, eqn.ins[1], "max", eqn.out.type.shape, inner)
+        except Decline:  # a maximum over another axis is none of a row
+            return scores
+        if x is None or not _same_rows(scope, x, eqn.ins[0], inner):
+            return scores
+        inner.add(eqn)
+        chain.eqns.update(inner.eqns)
+        scores = eqn.ins[0]
 
 
 def _top(scope: Scope, shift: Eqn, chain: Chain) -> tuple[Var, Var | None] | None:

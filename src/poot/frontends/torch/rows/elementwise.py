@@ -9,8 +9,8 @@ from collections.abc import Callable
 from poot import ops
 from poot.frontends.foreign import Row, Site
 from poot.frontends.torch.rows.values import Number, Value, in_dtype, is_float, number, promoted
-from poot.ops.array import Array, power
-from poot.ops.record import refuse
+from poot.ops.array import Array
+from poot.ops.array import power as whole_power
 
 One = Callable[[Array], Array]
 Two = Callable[[Array, Array], Array]
@@ -144,15 +144,24 @@ def power_of_number(site: Site, x: Value, exponent: Number) -> Array:
     base = in_dtype(x, site.dtype)
     if exponent in (0.5, -0.5) or exponent == int(exponent):
         is_root = exponent in (0.5, -0.5)
-        return power(base, float(exponent) if is_root else int(exponent))
+        return whole_power(base, float(exponent) if is_root else int(exponent))
     return ops.exp(ops.log(base) * number(exponent, site.dtype))
 
 
+def power(site: Site, a: Value, b: Value) -> Array:
+    """a ** b: exp(b * log |a|), with the sign that a whole b gives a negative a; NaN where a is
+    negative and b is not whole, 1 where b is 0."""
+    x, y = in_dtype(a, site.dtype), in_dtype(b, site.dtype)
+    size = ops.exp(y * ops.log(ops.abs(x)))
+    half = y * 0.5
+    is_whole, is_even = ops.floor(y) == y, ops.floor(half) == half
+    below = ops.where(is_even, size, -size)
+    below = ops.where(is_whole, below, number(math.nan, site.dtype))
+    return ops.where(y == 0.0, number(1.0, site.dtype), ops.where(x < 0.0, below, size))
+
+
 def number_to_power(site: Site, base: Number, x: Array) -> Array:
-    """base ** x for a positive base."""
-    if base <= 0:
-        refuse("pow", "a base above 0", base=base)
-    return ops.exp(x.astype(site.dtype) * number(math.log(base), site.dtype))
+    return power(site, base, x)
 
 
 def log1p(x: Array) -> Array:
@@ -304,6 +313,7 @@ ELEMENTWISE: dict[str, Row] = {
     "minimum.default": _arithmetic(ops.minimum),
     "pow.Tensor_Scalar": power_of_number,
     "pow.Scalar": number_to_power,
+    "pow.Tensor_Tensor": power,
     "gelu.default": gelu,
     "leaky_relu.default": leaky_relu,
     "hardtanh.default": hardtanh,
