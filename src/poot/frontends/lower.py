@@ -59,6 +59,15 @@ def run_call(
     return Unsupported(call.op, why, call.loc)
 
 
+def refusal(call: Call, rows: Mapping[str, Row], types: Mapping[str, TensorType]) -> str:
+    """Why the call can't be done on values of these types, by their Refs' ids; empty where it
+    can."""
+    with recording() as recorder:
+        values = {id: _input(recorder, id, type, Slot()) for id, type in types.items()}
+        miss = run_call(recorder, call, rows, values)
+    return miss.why if miss is not None else ""
+
+
 def _done(call: Call, rows: Mapping[str, Row], values: Values) -> str:
     """Why the call can't be done; empty where its results are among the values now."""
     row = rows.get(call.op)

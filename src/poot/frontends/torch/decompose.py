@@ -23,6 +23,14 @@ def decomposed(program: Any) -> Any:
     return program.run_decompositions(table)
 
 
+def decompositions() -> dict[Any, Any]:
+    """How the graphs of torch.compile are taken apart, as a table of torch's."""
+    table = dict(importlib.import_module("torch._decomp").core_aten_decompositions())
+    for name in KEPT:
+        table.pop(_overload(name), None)
+    return table
+
+
 def _overload(name: str) -> Any:
     packet, overload = name.split(".")
     aten = importlib.import_module("torch").ops.aten

@@ -136,6 +136,29 @@ def _name(target: Any) -> str:
     return str(target) if hasattr(target, "_schema") else getattr(target, "__name__", str(target))
 
 
+def read_graph(graph: Any, weights: frozenset[str]) -> Foreign:
+    """An fx graph without a signature, whose placeholders hold fake tensors: those named in
+    `weights` are Weights, the others slots. Its results are a tuple."""
+    nodes, givens = Nodes(), []
+    outputs: object = ()
+    for node in graph.nodes:
+        if node.op == "placeholder":
+            type = type_of(node.meta["val"])
+            if isinstance(type, str):
+                raise TraceError(f"a graph needs static shapes: {node.name!r}: {type}")
+            ref = nodes.refs[node] = Ref(node.name)
+            storage: Storage = Weight() if node.name in weights else Slot()
+            givens.append(Given(ref, node.name, type, storage))
+        elif node.op == "call_function":
+            nodes.read(node)
+        elif node.op == "output":
+            outputs = nodes.argument(node.args[0])
+            outputs = outputs if isinstance(outputs, tuple) else (outputs,)
+        else:
+            raise TraceError(f"a graph needs calls of functions: it holds {node.op} {node}")
+    return Foreign(tuple(givens), tuple(nodes.calls), outputs)
+
+
 # Exported programs.
 
 

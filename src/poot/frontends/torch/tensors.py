@@ -57,3 +57,19 @@ def as_numpy(tensor: Any, name: str) -> np.ndarray:
             raise TraceError(f"{name} needs integers that fit 32 bits: it holds {least}..{most}")
         return array.astype(np.int32)
     return array
+
+
+def as_tensor(array: np.ndarray, like: Any) -> Any:
+    """An array as a tensor of the dtype, shape and strides of `like`, which may be a fake one; in
+    the array's own memory where that can be."""
+    torch = importlib.import_module("torch")
+    bits = _BITS.get(str(like.dtype))
+    if bits is not None:
+        held = torch.from_numpy(array.view(np.dtype(bits[0]))).view(like.dtype)
+    else:
+        held = torch.from_numpy(array).to(like.dtype)
+    held = held.reshape(like.shape)
+    if held.stride() == tuple(like.stride()):
+        return held
+    placed = torch.empty_strided(tuple(like.shape), tuple(like.stride()), dtype=like.dtype)
+    return placed.copy_(held)
