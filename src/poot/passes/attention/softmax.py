@@ -171,7 +171,7 @@ def _raised(scope: Scope, scores: Var, chain: Chain) -> Var:
         if eqn is None or eqn.op != "sub":
             return scores
         try:
-            x = _fold(scope, eqn.ins[1], "max", eqn.out.type.shape, inner)
+            x = fold_of(scope, eqn.ins[1], "max", eqn.out.type.shape, inner)
         except Decline:  # a maximum over another axis is none of a row
             return scores
         if x is None or not _same_rows(scope, x, eqn.ins[0], inner):
@@ -183,14 +183,14 @@ def _raised(scope: Scope, scores: Var, chain: Chain) -> Var:
 
 def _top(scope: Scope, shift: Eqn, chain: Chain) -> tuple[Var, Var | None] | None:
     """(x, sink) where shift takes away each row's maximum of x, or of x and a sink's logit."""
-    plain = _fold(scope, shift.ins[1], "max", shift.out.type.shape, chain)
+    plain = fold_of(scope, shift.ins[1], "max", shift.out.type.shape, chain)
     if plain is not None:
         return plain, None
     both = scope.producer(shift.ins[1])
     if both is None or both.op != "max":
         return None
     for rows, sink in (both.ins, both.ins[::-1]):
-        x = _fold(scope, rows, "max", shift.out.type.shape, chain)
+        x = fold_of(scope, rows, "max", shift.out.type.shape, chain)
         if x is not None and rows.type == both.out.type:
             chain.add(both)
             return x, sink
@@ -214,7 +214,7 @@ def match_total(
         if rest is None:
             return False
         total = rest
-    summed = _fold(scope, total, "sum", shape, inner)
+    summed = fold_of(scope, total, "sum", shape, inner)
     if summed is None or not _same_rows(scope, summed, found.exps, inner):
         return False
     chain.eqns.update(inner.eqns)
@@ -238,7 +238,7 @@ def _without_sink(scope: Scope, total: Var, found: Softmax, chain: Chain) -> Var
     return None
 
 
-def _fold(scope: Scope, var: Var, kind: str, shape: tuple[int, ...], chain: Chain) -> Var | None:
+def fold_of(scope: Scope, var: Var, kind: str, shape: tuple[int, ...], chain: Chain) -> Var | None:
     """x where var, broadcast to shape, gives each row of x its own reduction of that kind. Raises
     Decline where the reduction is over another axis than the last."""
     eqn = scope.producer(_spread(scope, var, chain))
