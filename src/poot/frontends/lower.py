@@ -18,6 +18,7 @@ from poot.ir.tree import flatten
 from poot.ops.array import Array
 from poot.ops.record import Recorder, located, recording
 from poot.passes.dce import dce
+from poot.trace import RESERVED
 
 Values = dict[str, Array]
 
@@ -28,6 +29,8 @@ def lower(foreign: Foreign, rows: Mapping[str, Row], who: str) -> Imported:
     with recording() as recorder:
         values: Values = {}
         for given in foreign.givens:
+            if given.name == RESERVED:
+                raise TraceError(f"{who} needs inputs of names other than {RESERVED}; rename it")
             values[given.ref.id] = _input(recorder, given.name, given.type, given.storage)
         misses = [m for call in foreign.calls if (m := run_call(recorder, call, rows, values))]
         if misses:
@@ -36,8 +39,16 @@ def lower(foreign: Foreign, rows: Mapping[str, Row], who: str) -> Imported:
     held = {g.name: g for g in foreign.givens if g.array is not None}
     return Imported(
         graph,
-        {n: g.array for n, g in held.items() if isinstance(g.storage, Weight) and g.array is not None},
-        {n: g.array for n, g in held.items() if isinstance(g.storage, State) and g.array is not None},
+        {
+            n: g.array
+            for n, g in held.items()
+            if isinstance(g.storage, Weight) and g.array is not None
+        },
+        {
+            n: g.array
+            for n, g in held.items()
+            if isinstance(g.storage, State) and g.array is not None
+        },
     )
 
 

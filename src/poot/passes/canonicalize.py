@@ -1,10 +1,10 @@
 """Spelling goes: each thing that can be said in many ways is said in one.
 
-The rules of `passes/canonical/`, by theme: numbers, signs, casts, moves, parts, known. Needs nothing.
-Leaves constants on the right, no move of a move of its kind, no cast of an exact cast, reductions
-that keep their axes, no equal eqns, and no eqn that a rule would still change. No rule changes a
-bit of a result, and none makes a graph of more work: an eqn that a rule adds is free, or replaces
-one that costs as much.
+The rules of `passes/canonical/`, by theme: numbers, signs, casts, moves, parts, known. Needs
+nothing. Leaves constants on the right, no move of a move of its kind, no cast of an exact cast,
+reductions that keep their axes, no equal eqns, and no eqn that a rule would still change. No rule
+changes a bit of a result, and none makes a graph of more work: an eqn that a rule adds is free, or
+replaces one that costs as much.
 """
 
 from __future__ import annotations

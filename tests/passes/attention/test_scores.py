@@ -72,7 +72,9 @@ def test_another_order_is_declined(stages, after, why):
 @pytest.mark.parametrize("kind", ["add", "select"])
 def test_a_mask_of_more_axes_than_the_scores_is_a_stage_as_any(kind: str):
     def fn(q: Array, k: Array, v: Array, mask: Array) -> Array:
-        scores = (q @ k.swapaxes(1, 2)) * 0.5  # [heads, rows, keys], and the mask [1, 1, rows, keys]
+        scores = (
+            q @ k.swapaxes(1, 2)
+        ) * 0.5  # [heads, rows, keys], and the mask [1, 1, rows, keys]
         scores = scores + mask if kind == "add" else ops.where(mask > 0, scores, -1e9)
         return ops.softmax(scores).reshape(2, 5, 7) @ v
 

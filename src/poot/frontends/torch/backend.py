@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch._dynamo import register_backend
 from torch._dynamo.backends.common import aot_autograd
-from torch._functorch.aot_autograd import make_boxed_func
+from torch._functorch._aot_autograd.utils import make_boxed_func
 from torch._guards import TracingContext
 from torch.fx.experimental.proxy_tensor import make_fx
 
@@ -53,7 +53,7 @@ class Part:
         given = dict(zip(self.names, tensors, strict=True))
         session = self._session({n: t for n, t in given.items() if n in self.weights})
         slots = {n: as_numpy(t, n) for n, t in given.items() if n not in self.weights}
-        arrays = session.step(**slots)
+        arrays = session.step(device_outputs=None, **slots)
         assert isinstance(arrays, tuple)
         pairs = zip(arrays, self.results, strict=True)
         tensors = tuple(as_tensor(np.asarray(a), like) for a, like in pairs)

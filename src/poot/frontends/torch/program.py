@@ -23,9 +23,7 @@ _MOVES = (
 )  # fmt: skip
 
 
-def from_torch(
-    program: object, *, ranges: Mapping[str, tuple[int, int]] | None = None
-) -> Imported:
+def from_torch(program: object, *, ranges: Mapping[str, tuple[int, int]] | None = None) -> Imported:
     """The graph and the weights of a `torch.export.ExportedProgram`.
 
     Parameters and buffers of floats become Weights, under the model's names and in its memory;
@@ -42,10 +40,14 @@ def from_torch(
 def _declared(foreign: Foreign, ranges: dict[str, tuple[int, int]]) -> Foreign:
     """The program with the caller's ranges on its slots. Raises TraceError on a name that is no
     integer slot."""
-    known = {g.name for g in foreign.givens if isinstance(g.storage, Slot) and g.type.dtype == "i32"}
+    known = {
+        g.name for g in foreign.givens if isinstance(g.storage, Slot) and g.type.dtype == "i32"
+    }
     strange = sorted(ranges.keys() - known)
     if strange:
-        what = f"from_torch needs ranges of integer inputs, {', '.join(sorted(known)) or 'none here'}"
+        what = (
+            f"from_torch needs ranges of integer inputs, {', '.join(sorted(known)) or 'none here'}"
+        )
         raise TraceError(f"{what}: got {', '.join(strange)}")
     givens = [_ranged(g, ranges.get(g.name)) for g in foreign.givens]
     return replace(foreign, givens=tuple(givens))
@@ -91,4 +93,3 @@ def _source(ref: Ref, made: dict[str, Call]) -> Ref:
             break
         ref = first
     return ref
-

@@ -218,7 +218,9 @@ class _Reader:
         type = type_of(node.meta["val"])
         if isinstance(type, str):
             remedy = "Export it with extents that are known: one program for each size"
-            raise TraceError(f"from_torch needs static shapes: input {node.name!r}: {type}. {remedy}")
+            raise TraceError(
+                f"from_torch needs static shapes: input {node.name!r}: {type}. {remedy}"
+            )
         if kind == "USER_INPUT":
             storage: Storage = State() if node.name in written else Slot()
             self._add(node, node.name, type, storage, None)

@@ -42,7 +42,9 @@ def as_numpy(tensor: Any, name: str) -> np.ndarray:
     int32. Raises TraceError on a dtype that poot has not, and on integers that don't fit."""
     if dtype_name(tensor.dtype) is None:
         known = ", ".join(sorted(d.removeprefix("torch.") for d in DTYPES))
-        raise TraceError(f"{name} is {tensor.dtype}; poot has {known}: convert it before the export")
+        raise TraceError(
+            f"{name} is {tensor.dtype}; poot has {known}: convert it before the export"
+        )
     held = tensor.detach()
     if held.device.type != "cpu":
         held = held.cpu()
@@ -61,7 +63,8 @@ def as_numpy(tensor: Any, name: str) -> np.ndarray:
 
 def as_tensor(array: np.ndarray, like: Any) -> Any:
     """An array as a tensor of the dtype, shape and strides of `like`, which may be a fake one; in
-    the array's own memory where that can be."""
+    the array's own memory where that can be. Where elements of `like` share memory it is row-major.
+    """
     torch = importlib.import_module("torch")
     bits = _BITS.get(str(like.dtype))
     if bits is not None:
@@ -69,7 +72,9 @@ def as_tensor(array: np.ndarray, like: Any) -> Any:
     else:
         held = torch.from_numpy(array).to(like.dtype)
     held = held.reshape(like.shape)
-    if held.stride() == tuple(like.stride()):
+    pairs = zip(like.stride(), like.shape, strict=True)
+    is_shared = any(stride == 0 and extent > 1 for stride, extent in pairs)
+    if is_shared or held.stride() == tuple(like.stride()):
         return held
     placed = torch.empty_strided(tuple(like.shape), tuple(like.stride()), dtype=like.dtype)
     return placed.copy_(held)

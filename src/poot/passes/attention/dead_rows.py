@@ -1,8 +1,10 @@
 """Rows that see no key, and get 0 for it: weights that are selected to zero where every score of a
 row is -inf, before they meet the values.
 
-before   w = select(eq(reduce(s) kind=max, -inf), 0, softmax(s))     after   o, lse = attention(...)
-         o = matmul(w, v)                                                    select(eq(lse, -inf), 0, o)
+before   w = select(eq(reduce(s) kind=max, -inf), 0, softmax(s))
+         o = matmul(w, v)
+after    a, lse = attention(q, k, v, mask)
+         o = select(eq(lse, -inf), 0, a)
 The test is spelled by the row's maximum, or by how many scores are not -inf.
 """
 

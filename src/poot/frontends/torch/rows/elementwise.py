@@ -105,10 +105,11 @@ def round_half_even(site: Site, x: Array) -> Array:
 
 
 def sign(x: Array) -> Array:
-    one, zero = number(1, x.dtype), number(0, x.dtype)
+    """-1, 0 or 1; 0 of NaN."""
     if x.dtype == "bool":
         return x
-    return ops.where(x > 0, one, ops.where(x < 0, -one, x if is_float(x) else zero))
+    one, zero = number(1, x.dtype), number(0, x.dtype)
+    return ops.where(x > 0, one, ops.where(x < 0, -one, zero))
 
 
 # Division.
@@ -231,8 +232,6 @@ def isinf(x: Array) -> Array:
 
 def isnan(x: Array) -> Array:
     return ops.isnan(x) if is_float(x) else ops.zeros(x.shape, "bool")
-
-
 
 
 _FLOATS: dict[str, One] = {

@@ -163,7 +163,9 @@ def scatter_src(site: Site, x: Array, dim: int, index: Array, src: Array) -> Arr
     count = index.shape[axis]
     if count > _MOST_UPDATES:
         refuse("scatter", f"at most {_MOST_UPDATES} elements along dim", index=index.type)
-    fits = all(m == n for a, (m, n) in enumerate(zip(index.shape, x.shape, strict=True)) if a != axis)
+    fits = all(
+        m == n for a, (m, n) in enumerate(zip(index.shape, x.shape, strict=True)) if a != axis
+    )
     if not fits or any(m > n for m, n in zip(index.shape, src.shape, strict=True)):
         refuse("scatter", "an index as large as x off dim", x=x.type, index=index.type)
     at = inside(index, x.shape[axis], from_end=False)

@@ -41,9 +41,7 @@ def dot(site: Site, a: Array, b: Array) -> Array:
 # Norms.
 
 
-def _normed(
-    x: Array, axes: tuple[int, ...], eps: float, dtype: str
-) -> tuple[Array, Array, Array]:
+def _normed(x: Array, axes: tuple[int, ...], eps: float, dtype: str) -> tuple[Array, Array, Array]:
     """(x less its mean times rstd, the mean, rstd) over the axes, in f32, the first as `dtype`."""
     wide = x.astype("f32")
     mean = wide.mean(axes, True)

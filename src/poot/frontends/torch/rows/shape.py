@@ -191,7 +191,9 @@ def copy(site: Site, x: Array, src: Array, *_: object) -> Array:
     return ops.broadcast_to(src.astype(site.dtype), site.shape)
 
 
-def arange_start_step(site: Site, start: Number, end: Number, step: Number = 1, *_: object) -> Array:
+def arange_start_step(
+    site: Site, start: Number, end: Number, step: Number = 1, *_: object
+) -> Array:
     """start, start + step, ...; of integers exactly."""
     (count,) = site.shape
     index = ops.iota((count,))

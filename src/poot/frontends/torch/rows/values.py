@@ -30,11 +30,9 @@ def number(value: Number, dtype: str) -> Array:
         value = float(value)
     elif kind == "bool":
         value = bool(value)
-    elif isinstance(value, float):
-        if value != int(value):
-            refuse("a number", f"a whole number for {dtype}", value=value)
-        value = int(value)
     else:
+        if isinstance(value, float) and not value.is_integer():
+            refuse("a number", f"a whole number for {dtype}", value=value)
         value = int(value)
     return as_array(value, current("a number"), dtype, "a number")
 
