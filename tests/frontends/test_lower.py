@@ -44,7 +44,9 @@ def test_calls_become_eqns_at_their_lines():
 
 
 def test_refs_in_tuples_and_options_reach_the_row():
-    more = Call("both", ((Ref("x"), Ref("y")),), (Ref("a"), Ref("b")), (F32, F32), "", {"turned": True})
+    more = Call(
+        "both", ((Ref("x"), Ref("y")),), (Ref("a"), Ref("b")), (F32, F32), "", {"turned": True}
+    )
     foreign = Foreign((X,), (call("double", Ref("x"), "y"), more), (Ref("a"), Ref("b")))
     graph = lower(foreign, ROWS, "the test").graph
     assert graph.outputs == (graph.eqns[0].out, graph.inputs[0].var)
@@ -68,7 +70,10 @@ def test_every_call_that_cannot_be_done_is_listed_with_its_lines():
         "  double: its row gives f32[2] where the program has i32[2]; at m.py:5",
         "  gone: a value of complex64; at a line unknown",
     ]
-    assert [(u.op, u.loc) for u in e.value.ops][:2] == [("strange", "m.py:1"), ("strange", "m.py:2")]
+    assert [(u.op, u.loc) for u in e.value.ops][:2] == [
+        ("strange", "m.py:1"),
+        ("strange", "m.py:2"),
+    ]
 
 
 def test_what_no_result_needs_is_not_in_the_graph():

@@ -40,7 +40,9 @@ def test_strides_come_back_too():
 
 def test_integers_that_fit_become_narrow():
     assert as_numpy(torch.tensor([1, -(2**31)]), "x").dtype == np.int32
-    with pytest.raises(TraceError, match=r"x needs integers that fit 32 bits: it holds 1..4294967296"):
+    with pytest.raises(
+        TraceError, match=r"x needs integers that fit 32 bits: it holds 1..4294967296"
+    ):
         as_numpy(torch.tensor([1, 2**32]), "x")
 
 
