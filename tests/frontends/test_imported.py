@@ -37,8 +37,12 @@ def test_a_session_has_the_weights_and_what_its_states_start_as(start: np.ndarra
     session = imported.bind(poot.compile(imported.graph, "oracle"))
     first = np.zeros(2, np.float32) if start is None else start
     np.testing.assert_array_equal(session.state["s"], first)
-    np.testing.assert_array_equal(session.step(x=np.ones(2, np.float32)), first + np.float32([2, 3]))
-    np.testing.assert_array_equal(session.step(x=np.ones(2, np.float32)), first + np.float32([4, 6]))
+    np.testing.assert_array_equal(
+        session.step(x=np.ones(2, np.float32)), first + np.float32([2, 3])
+    )
+    np.testing.assert_array_equal(
+        session.step(x=np.ones(2, np.float32)), first + np.float32([4, 6])
+    )
 
 
 def test_weights_are_the_arrays_that_came():
