@@ -104,3 +104,18 @@ def test_a_concat_of_zeros_of_floats_stays_for_their_signs():
         out v2
         """
     )
+
+
+def test_an_order_of_rows_alone_that_holds_everywhere_is_a_constant():
+    check(
+        """
+        v0: i32[4,1] = iota() axis=0 dtype=i32 shape=(4, 1)
+        v1: i32[] = const() dtype=i32 shape=() value=0
+        v2: bool[4,1] = ge(v0, v1)
+        out v2
+        """,
+        """
+        v3: bool[4,1] = const() dtype=bool shape=(4, 1) value=True
+        out v3
+        """,
+    )

@@ -74,12 +74,12 @@ def _no_body(_body: object, _ins: object) -> tuple[np.ndarray, ...]:
     return ()
 
 
-@rule("eq", "ne")
+@rule("eq", "ne", "lt", "le", "gt", "ge")
 def one_number(eqn: Eqn, scope: Scope) -> Var | None:
-    """What is known to be equal everywhere, or nowhere, is a constant. Orders of positions stay as
-    they are: a bound says more than a mask of true."""
+    """A comparison that is known to hold everywhere, or nowhere, is a constant. Orders along the
+    last axis stay: of keys' positions a bound says more than a mask of true."""
     out = eqn.out.type
-    if not out.elems:
+    if not out.elems or (eqn.op not in ("eq", "ne") and out.shape and out.shape[-1] != 1):
         return None
     got = _run(scope, eqn, 0, {}) if out.elems <= _MOST_ELEMS else None
     if got is None or not (got[0] == got[0].flat[0]).all():
