@@ -24,7 +24,7 @@ BLOCK_VECTORS = 4
 MOST_ROWS = 48
 # So few rows of a group are scored key by key, without turning the keys: turning 16 keys takes four
 # times what adding up their products takes.
-FEW_ROWS = 3
+FEW_ROWS = 8
 # A split has this many blocks at the least, or merging costs more than it gains.
 LEAST_BLOCKS = 4
 MOST_SPLITS = 16
@@ -51,13 +51,17 @@ def choose_key_blocks(body: Graph, limits: DeviceLimits) -> Choice | None:
     block = BLOCK_VECTORS * lanes
     together = min(heads // kv_heads * rows, MOST_ROWS)
     is_few = together <= FEW_ROWS
-    strip = strip_rows(together, limits)
+    strip = together if is_few else strip_rows(together, limits)
     together = -(-together // strip) * strip
     channels = -(-value_width // lanes) * lanes
     filled = -(-together // lanes) * lanes
-    passing = together * block + filled * (lanes + 1) + (0 if is_few else width * block)
+    if is_few:  # of a head; pairs of all heads are filled up once
+        passing, staying = 3 * lanes * (lanes + block), together * (width + channels + block)
+        staying += together * lanes + 3 * filled
+    else:
+        passing = together * block + filled * (lanes + 1) + width * block
+        staying = together * (width + channels) + filled * 2
     passing += (block if "read" in at else 0) + (block + lanes if "ids" in at else 0)
-    staying = together * (width + channels) + filled * 2
     if (passing + staying) * 4 > limits.workgroup_nbytes:
         return None
     tiles = -(-(heads // kv_heads * rows) // together)

@@ -56,7 +56,8 @@ class Group:
 
     def state(self, row: Val) -> Val:
         """Where a row's maximum and sum lie, or a vector's first row's."""
-        return row + self.job.indexer.value(self.member * self.filled)
+        stride = self.rows if self.is_few else self.filled
+        return row + self.job.indexer.value(self.member * stride)
 
     def channel(self, row: Index, c: Index) -> Index:
         """Where a row's weighted values lie."""
@@ -119,15 +120,24 @@ def placed(g: Group, keys: list[Index], within: list[Val]) -> Group:
     return replace(g, keys=replace(g.keys, slots=dict(zip(keys, found, strict=True))))
 
 
-def tile_keys(g: Group, start: Val, end: Val, tile: Val) -> list[Index]:
-    """One vector of a block's keys. Those past the end repeat the last one; their scores are
-    hidden."""
+def tile_key(g: Group, start: Val, end: Val, within: Val) -> Index:
+    """One of a block's keys. Those past the end repeat the last one; their scores are hidden."""
     k, ix = g.job.k, g.job.indexer
     if g.slots is not None:
-        own = [k.load("slot_keys", tile * g.lanes + j) for j in range(g.lanes)]
-        return [ix.atom(k.op("max", key, 0), g.parts.keys) for key in own]
-    at = [start + tile * g.lanes + j for j in range(g.lanes)]
-    return [ix.atom(k.op("min", a, end - 1), g.parts.keys) for a in at]
+        return ix.atom(k.op("max", k.load("slot_keys", within), 0), g.parts.keys)
+    return ix.atom(k.op("min", start + within, end - 1), g.parts.keys)
+
+
+@contextmanager
+def visited(g: Group, start: Val, within: Val) -> Generator[Index]:
+    """The body for one of a block's keys before the end, where it is visited."""
+    k, ix = g.job.k, g.job.indexer
+    if g.slots is None:
+        yield ix.atom(start + within, g.parts.keys)
+        return
+    key = k.load("slot_keys", within)
+    with k.if_(key >= 0):
+        yield ix.atom(k.copy(key), g.parts.keys)
 
 
 def key_parts(g: Group) -> Iterator[tuple[int, int, Element]]:
@@ -148,8 +158,9 @@ def turn_keys(g: Group, start: Val, end: Val, channels: range) -> None:
     """turned[d, key] of the block, square tile by square tile, for d among these channels."""
     k, ix, lanes = g.job.k, g.job.indexer, g.lanes
     with k.for_(0, g.block // lanes, name="g") as tile:
-        keys = tile_keys(g, start, end, tile)
-        g = placed(g, keys, [tile * lanes + j for j in range(lanes)])
+        places = [tile * lanes + j for j in range(lanes)]
+        keys = [tile_key(g, start, end, place) for place in places]
+        g = placed(g, keys, places)
         for base, width, element in key_parts(g):
             if base not in channels:
                 continue
