@@ -19,6 +19,8 @@ from functools import partial
 from poot.codegen.gen.attention.key_group import (
     Group,
     each_head,
+    fetch_key,
+    fetch_values,
     key_parts,
     placed,
     tile_key,
@@ -103,6 +105,7 @@ def score_keys(g: Group, start: Val, end: Val) -> None:
         with _each(g, pairs.keys) as j:
             within = tile * pairs.keys + j
             key = tile_key(g, start, end, within)
+            fetch_values(g, within)
             here = placed(g, [key], [within])
             shared = _elements(here, key, range(g.parts.width - g.parts.shared, g.parts.width))
             with each_head(here) as one:
@@ -270,6 +273,8 @@ def add_values(g: Group, start: Val, count: Val) -> None:
                 shrink = k.load("shrinks", first + r)
                 sums.append([k.var(k.load("acc", p) * shrink, name="o") for p in mine])
             with k.for_(0, count, name="j") as j, visited(g, start, j) as key:
+                if not top and not left:
+                    fetch_key(g, j)
                 value_of, values = placed(g, [key], [j]).keys.value, list[Val]()
                 for v in columns:
                     width = min(g.lanes, g.parts.value_width - v * g.lanes)
@@ -304,3 +309,4 @@ def join_sums(g: Group) -> None:
         apart *= 2
     if pairs.filled < g.lanes:
         k.store("sums", k.lane(), total)
+        k.barrier()

@@ -133,7 +133,7 @@ def _declare(g: Group) -> None:
     if g.slots is not None:
         k.shared("slot_keys", "i32", g.block)
     if "read" in g.parts.at:
-        k.shared("pool_slots", "i32", g.block)
+        k.shared("pool_slots", "i32", g.block * (2 if g.fetches else 1))
 
 
 def _stage_queries(g: Group) -> None:

@@ -40,6 +40,12 @@ class Group:
     member: Index = ZERO
 
     @property
+    def fetches(self) -> bool:
+        """Whether pool slots are fetched before they are read: theirs is no order that the machine
+        would find by itself."""
+        return self.is_few and "read" in self.parts.at and self.slots is None
+
+    @property
     def total(self) -> int:
         """Query rows of one key head."""
         return self.parts.repeat * self.parts.rows
@@ -92,7 +98,8 @@ def each_head(g: Group) -> Generator[Group]:
 
 def stage_slots(g: Group, start: Val, end: Val) -> None:
     """slot_keys[j] of the block where blocks are selected: the key, or -1. pool_slots[j] of a paged
-    key: where it lies, inside the pool; those past the end repeat the last one, or key 0."""
+    key: where it lies, inside the pool; those past the end repeat the last one, or key 0. Where
+    slots are fetched, those of the next block follow."""
     k, ix, firsts = g.job.k, g.job.indexer, range(0, g.block, g.lanes)
     if g.slots is not None:
         for first in firsts:
@@ -102,7 +109,7 @@ def stage_slots(g: Group, start: Val, end: Val) -> None:
         k.barrier()
     if "read" not in g.parts.at:
         return
-    for first in firsts:
+    for first in range(0, g.block * (2 if g.fetches else 1), g.lanes):
         at = k.op("min", start + first + k.lane(), end - 1)
         if g.slots is not None:
             at = k.op("max", k.load("slot_keys", k.lane() + first), 0)
@@ -118,6 +125,29 @@ def placed(g: Group, keys: list[Index], within: list[Val]) -> Group:
     k, ix, pool = g.job.k, g.job.indexer, g.parts.at["k"].type.shape[0]
     found = [ix.atom(k.load("pool_slots", at), pool) for at in within]
     return replace(g, keys=replace(g.keys, slots=dict(zip(keys, found, strict=True))))
+
+
+def fetch_values(g: Group, within: Val) -> None:
+    """Hints that the values of one of a block's keys will be read soon."""
+    if g.fetches:
+        v, slot = g.parts.at["v"], _pool_slot(g, within)
+        g.job.pull.fetch(v, (slot, g.head, ZERO), g.heads * g.parts.value_width)
+
+
+def fetch_key(g: Group, within: Val) -> None:
+    """Hints that a part of the next block's keys will be read soon: in as many calls as the block
+    has keys, for each key head, all of it, in order."""
+    if not g.fetches:
+        return
+    k, ix, own = g.job.k, g.job.indexer, g.parts.width - g.parts.shared
+    at = g.member * g.block + ix.atom(within, g.block)
+    key, head = ix.divmod(at, g.heads)
+    slot = _pool_slot(g, ix.value(key) + g.block)
+    g.job.pull.fetch(g.parts.at["k"], (slot, g.head - g.member + head, ZERO), own)
+
+
+def _pool_slot(g: Group, within: Val) -> Index:
+    return g.job.indexer.atom(g.job.k.load("pool_slots", within), g.parts.at["k"].type.shape[0])
 
 
 def tile_key(g: Group, start: Val, end: Val, within: Val) -> Index:
