@@ -19,8 +19,7 @@ from functools import partial
 from poot.codegen.gen.attention.key_group import (
     Group,
     each_head,
-    fetch_key,
-    fetch_values,
+    fetch,
     key_parts,
     placed,
     tile_key,
@@ -35,6 +34,7 @@ from poot.codegen.kir.build import BOOL, I32, KernelBuilder, Val
 
 # Vectors of scores whose maxima are found together, so that one need not wait for the other.
 TOGETHER = 4
+STREAMS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +93,14 @@ def visit(g: Group, start: Val, end: Val, count: Val) -> None:
     score_keys(g, start, end)
     fold_scores(g, start, end)
     k.barrier()
-    with each_head(g) as one:
-        add_values(one, start, count)
+    if g.has_streams:
+        with k.if_(count >= g.block):
+            add_streams(g)
+        with k.if_(count < g.block), each_head(g) as one:
+            add_values(one, start, count)
+    else:
+        with each_head(g) as one:
+            add_values(one, start, count)
     k.barrier()
 
 
@@ -103,9 +109,9 @@ def score_keys(g: Group, start: Val, end: Val) -> None:
     k, pairs = g.job.k, pairs_of(g)
     with k.for_(0, g.block // pairs.keys, name="t") as tile:
         with _each(g, pairs.keys) as j:
-            within = tile * pairs.keys + j
+            within = _key_at(g, tile * pairs.keys + j)
             key = tile_key(g, start, end, within)
-            fetch_values(g, within)
+            fetch(g, "k", within)
             here = placed(g, [key], [within])
             shared = _elements(here, key, range(g.parts.width - g.parts.shared, g.parts.width))
             with each_head(here) as one:
@@ -117,6 +123,16 @@ def score_keys(g: Group, start: Val, end: Val) -> None:
             place = tile * pairs.vectors * g.lanes + k.lane() + first
             k.store("scores", place, across(k, sums, operator.add))
         k.barrier()
+
+
+def _key_at(g: Group, place: Val) -> Val:
+    """Which of a block's keys stands in a place of the scores. Pool slots are read in as many runs
+    at once as `STREAMS`, so that memory finds the next of one while another is read."""
+    if not g.has_streams:
+        return place
+    ix = g.job.indexer
+    at, run = ix.divmod(ix.atom(place, g.block), STREAMS)
+    return ix.value(run * (g.block // STREAMS) + at)
 
 
 @contextmanager
@@ -233,7 +249,7 @@ class _Seen:
         or isn't there."""
         g, k, ix = self.g, self.g.job.k, self.g.job.indexer
         product = k.load("scores", _place(g, tile, self.n))
-        within = tile * pairs_of(g).keys + ix.value(self.key)
+        within = _key_at(g, tile * pairs_of(g).keys + ix.value(self.key))
         if g.slots is not None:
             is_seen = (k.load("slot_keys", within) >= 0) & self.is_there
             made = score(g.job, g.parts, product, self.where, Index())
@@ -272,21 +288,60 @@ def add_values(g: Group, start: Val, count: Val) -> None:
             for r, mine in zip(rows, places, strict=True):
                 shrink = k.load("shrinks", first + r)
                 sums.append([k.var(k.load("acc", p) * shrink, name="o") for p in mine])
-            with k.for_(0, count, name="j") as j, visited(g, start, j) as key:
-                if not top and not left:
-                    fetch_key(g, j)
-                value_of, values = placed(g, [key], [j]).keys.value, list[Val]()
-                for v in columns:
-                    width = min(g.lanes, g.parts.value_width - v * g.lanes)
-                    c = ix.atom(k.lane(), width) + v * g.lanes
-                    values.append(part(k, width, g.lanes, partial(value_of, key, c)))
-                for r, mine in zip(rows, sums, strict=True):
-                    weight = k.load("scores", j * pairs.filled + first + r)
-                    for total, value in zip(mine, values, strict=True):
-                        k.set(total, k.fma(weight, value, total))
+            stop = k.lit(g.block, I32) if g.has_streams else count
+            with k.for_(0, stop, name="j") as j:
+                within = _key_at(g, j)
+                with visited(g, start, within, count) as key:
+                    here = placed(g, [key], [within])
+                    values = [_values(here, key, v) for v in columns]
+                    for r, mine in zip(rows, sums, strict=True):
+                        weight = k.load("scores", j * pairs.filled + first + r)
+                        for total, value in zip(mine, values, strict=True):
+                            k.set(total, k.fma(weight, value, total))
             for mine, own in zip(places, sums, strict=True):
                 for place, total in zip(mine, own, strict=True):
                     k.store("acc", place, total)
+
+
+def add_streams(g: Group) -> None:
+    """As `add_values` for all key heads and a whole block, one key of each run at a time, so that
+    a pool slot is read whole; states stay in memory meanwhile."""
+    k, ix, pairs = g.job.k, g.job.indexer, pairs_of(g)
+    vectors, wide = g.channels // g.lanes, most_sums(g.lanes) // (STREAMS + 1)
+    with each_head(g) as one:
+        acc, first = ix.value(one.channel(ZERO, ZERO)), ix.value(one.member * g.rows)
+        for r in range(g.rows):
+            shrink = k.load("shrinks", first + r)
+            for v in range(vectors):
+                place = acc + (r * g.channels + v * g.lanes) + k.lane()
+                k.store("acc", place, k.load("acc", place) * shrink)
+    with k.for_(0, g.block // STREAMS, name="j") as j:
+        within = [j + run * (g.block // STREAMS) for run in range(STREAMS)]
+        for place in within:
+            fetch(g, "v", place)
+        keys = [ix.atom(place, g.parts.keys) for place in within]
+        here = placed(g, keys, within)
+        with each_head(here) as one:
+            acc, first = ix.value(one.channel(ZERO, ZERO)), ix.value(one.member * g.rows)
+            for left in range(0, vectors, wide):
+                columns = range(left, min(vectors, left + wide))
+                values = [[_values(one, key, v) for v in columns] for key in keys]
+                for r in range(g.rows):
+                    at = (j * STREAMS) * pairs.filled + first + r
+                    weights = [k.load("scores", at + n * pairs.filled) for n in range(STREAMS)]
+                    for n, v in enumerate(columns):
+                        place = acc + (r * g.channels + v * g.lanes) + k.lane()
+                        total = k.load("acc", place)
+                        for weight, mine in zip(weights, values, strict=True):
+                            total = k.fma(weight, mine[n], total)
+                        k.store("acc", place, total)
+
+
+def _values(g: Group, key: Index, vector: int) -> Val:
+    """A vector of a key's values."""
+    width = min(g.lanes, g.parts.value_width - vector * g.lanes)
+    c = g.job.indexer.atom(g.job.k.lane(), width) + vector * g.lanes
+    return part(g.job.k, width, g.lanes, partial(g.keys.value, key, c))
 
 
 def most_sums(lanes: int) -> int:

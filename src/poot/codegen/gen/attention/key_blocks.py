@@ -133,7 +133,7 @@ def _declare(g: Group) -> None:
     if g.slots is not None:
         k.shared("slot_keys", "i32", g.block)
     if "read" in g.parts.at:
-        k.shared("pool_slots", "i32", g.block * (2 if g.fetches else 1))
+        k.shared("pool_slots", "i32", g.block * (2 if g.has_streams else 1))
 
 
 def _stage_queries(g: Group) -> None:
@@ -337,7 +337,7 @@ def _values(g: Group, start: Val, count: Val) -> None:
             for i in range(g.strip):
                 shrink = k.load("shrinks", base + i)
                 sums.append([k.var(k.load("acc", p) * shrink, name="o") for p in places[i]])
-            with k.for_(0, count, name="j") as j, visited(g, start, j) as key:
+            with k.for_(0, count, name="j") as j, visited(g, start, j, count) as key:
                 value_of, values = placed(g, [key], [j]).keys.value, list[Val]()
                 for v in pair:
                     width = min(lanes, g.parts.value_width - v * lanes)

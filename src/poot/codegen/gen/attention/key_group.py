@@ -40,9 +40,9 @@ class Group:
     member: Index = ZERO
 
     @property
-    def fetches(self) -> bool:
-        """Whether pool slots are fetched before they are read: theirs is no order that the machine
-        would find by itself."""
+    def has_streams(self) -> bool:
+        """Whether a block's keys are read in several runs at once, and fetched a block ahead: pool
+        slots lie in no order that the machine would find by itself."""
         return self.is_few and "read" in self.parts.at and self.slots is None
 
     @property
@@ -109,7 +109,7 @@ def stage_slots(g: Group, start: Val, end: Val) -> None:
         k.barrier()
     if "read" not in g.parts.at:
         return
-    for first in range(0, g.block * (2 if g.fetches else 1), g.lanes):
+    for first in range(0, g.block * (2 if g.has_streams else 1), g.lanes):
         at = k.op("min", start + first + k.lane(), end - 1)
         if g.slots is not None:
             at = k.op("max", k.load("slot_keys", k.lane() + first), 0)
@@ -127,23 +127,12 @@ def placed(g: Group, keys: list[Index], within: list[Val]) -> Group:
     return replace(g, keys=replace(g.keys, slots=dict(zip(keys, found, strict=True))))
 
 
-def fetch_values(g: Group, within: Val) -> None:
-    """Hints that the values of one of a block's keys will be read soon."""
-    if g.fetches:
-        v, slot = g.parts.at["v"], _pool_slot(g, within)
-        g.job.pull.fetch(v, (slot, g.head, ZERO), g.heads * g.parts.value_width)
-
-
-def fetch_key(g: Group, within: Val) -> None:
-    """Hints that a part of the next block's keys will be read soon: in as many calls as the block
-    has keys, for each key head, all of it, in order."""
-    if not g.fetches:
-        return
-    k, ix, own = g.job.k, g.job.indexer, g.parts.width - g.parts.shared
-    at = g.member * g.block + ix.atom(within, g.block)
-    key, head = ix.divmod(at, g.heads)
-    slot = _pool_slot(g, ix.value(key) + g.block)
-    g.job.pull.fetch(g.parts.at["k"], (slot, g.head - g.member + head, ZERO), own)
+def fetch(g: Group, name: str, within: Val) -> None:
+    """Hints that the keys ("k") or values ("v") of a place of the next block will be read soon, all
+    lines of the pool slot in order."""
+    if g.has_streams:
+        var, slot = g.parts.at[name], _pool_slot(g, within + g.block)
+        g.job.pull.fetch(var, (slot, g.head, ZERO), g.heads * var.type.shape[-1])
 
 
 def _pool_slot(g: Group, within: Val) -> Index:
@@ -159,9 +148,13 @@ def tile_key(g: Group, start: Val, end: Val, within: Val) -> Index:
 
 
 @contextmanager
-def visited(g: Group, start: Val, within: Val) -> Generator[Index]:
+def visited(g: Group, start: Val, within: Val, count: Val) -> Generator[Index]:
     """The body for one of a block's keys before the end, where it is visited."""
     k, ix = g.job.k, g.job.indexer
+    if g.has_streams:
+        with k.if_(within < count):
+            yield ix.atom(start + within, g.parts.keys)
+        return
     if g.slots is None:
         yield ix.atom(start + within, g.parts.keys)
         return
