@@ -62,7 +62,8 @@ def test_no_rows_are_left_to_others():
 
 def test_few_rows_leave_the_keys_as_they_lie():
     assert number(Form(heads=6, kv_heads=2, rows=1), "few") == 1
-    assert number(Form(heads=8, kv_heads=2, rows=1), "few") == 0
+    assert number(Form(heads=16, kv_heads=2, rows=1), "few") == 1
+    assert number(Form(heads=18, kv_heads=2, rows=1), "few") == 0
     assert number(Form(rows=64), "few") == 0
 
 
