@@ -163,6 +163,8 @@ def _stage_queries(g: Group) -> None:
     for first in range(0, g.filled, lanes):
         k.store("peaks", g.state(k.lane() + first), NEG_INF)
         k.store("sums", g.state(k.lane() + first), 0.0)
+    with k.for_(k.lane(), g.rows * g.block, lanes, name="s") as place:
+        k.store("scores", place, 0.0)  # those that no row of a strip sees stay so
     for r in range(g.rows, g.filled):
         k.store("lanes", k.lane() + r * lanes, 0.0)
 
@@ -204,12 +206,14 @@ def _visit(g: Group, start: Val, end: Val, count: Val) -> None:
     """One block of keys."""
     k, own = g.job.k, g.parts.width - g.parts.shared
     is_shared_once = bool(g.parts.shared) and g.heads > 1
+    together = PAIR * g.lanes
+    turned = k.op("min", (count + (together - 1)) // together * PAIR, g.block // g.lanes)
     if is_shared_once:
-        turn_keys(g, start, end, range(own, g.parts.width))
+        turn_keys(g, start, end, range(own, g.parts.width), turned)
     with each_head(g) as one:
-        turn_keys(one, start, end, range(own if is_shared_once else g.parts.width))
+        turn_keys(one, start, end, range(own if is_shared_once else g.parts.width), turned)
         k.barrier()
-        _scores(one)
+        _scores(one, start, count)
         k.barrier()
         _softmax(one, start, end)
         k.barrier()
@@ -225,26 +229,40 @@ def _pairs(vectors: int) -> list[tuple[int, ...]]:
     return [tuple(range(v, min(v + PAIR, vectors))) for v in range(0, vectors, PAIR)]
 
 
-def _scores(g: Group) -> None:
-    """scores[row, key]: plain products."""
+def _seen_by(g: Group, base: Val, start: Val, count: Val) -> Val:
+    """How many of the block's keys some row of a strip sees, at the most."""
+    k = g.job.k
+    if g.parts.causal is None:
+        return count
+    last = g.job.indexer.atom(k.op("min", base + (g.strip - 1), g.count - 1), g.rows)
+    return k.op("min", count, key_range(g.job, g.parts, g.row, g.where(last)[2])[1] - start)
+
+
+def _scores(g: Group, start: Val, count: Val) -> None:
+    """scores[row, key]: plain products, but of vectors of keys that no row of the strip sees."""
+    k = g.job.k
+    with k.for_(0, _strips(g), name="s") as s:
+        seen = _seen_by(g, s * g.strip, start, count)
+        for pair in _pairs(g.block // g.lanes):
+            with k.if_(seen > pair[0] * g.lanes):
+                _strip_scores(g, s * g.strip, pair)
+
+
+def _strip_scores(g: Group, base: Val, vectors: tuple[int, ...]) -> None:
     k = g.job.k
     queries = g.job.indexer.value(g.query(ZERO, ZERO))
-    with k.for_(0, _strips(g), name="s") as s:
-        base = s * g.strip
-        for pair in _pairs(g.block // g.lanes):
-            sums = [[k.var(k.lit(0.0), name="s") for _ in pair] for _ in range(g.strip)]
-            with k.for_(0, g.parts.width, name="d") as d:
-                row = d * g.block + k.lane()
-                keys = [k.load("turned", row + v * g.lanes) for v in pair]
-                place = d * g.rows + base + queries
-                for i, mine in enumerate(sums):
-                    query = k.load("queries", place + i)
-                    for total, key in zip(mine, keys, strict=True):
-                        k.set(total, k.fma(query, key, total))
-            for i, mine in enumerate(sums):
-                for v, total in zip(pair, mine, strict=True):
-                    place = (base + i) * g.block + k.lane() + v * g.lanes
-                    k.store("scores", place, total)
+    sums = [[k.var(k.lit(0.0), name="s") for _ in vectors] for _ in range(g.strip)]
+    with k.for_(0, g.parts.width, name="d") as d:
+        row = d * g.block + k.lane()
+        keys = [k.load("turned", row + v * g.lanes) for v in vectors]
+        place = d * g.rows + base + queries
+        for i, mine in enumerate(sums):
+            query = k.load("queries", place + i)
+            for total, key in zip(mine, keys, strict=True):
+                k.set(total, k.fma(query, key, total))
+    for i, mine in enumerate(sums):
+        for v, total in zip(vectors, mine, strict=True):
+            k.store("scores", (base + i) * g.block + k.lane() + v * g.lanes, total)
 
 
 def _softmax(g: Group, start: Val, end: Val) -> None:
@@ -328,6 +346,7 @@ def _values(g: Group, start: Val, count: Val) -> None:
     acc = ix.value(g.channel(ZERO, ZERO))
     with k.for_(0, _strips(g), name="s") as s:
         base = s * g.strip
+        seen = _seen_by(g, base, start, count)
         for pair in _pairs(g.channels // lanes):
             places = [
                 [(base + i) * g.channels + k.lane() + v * lanes + acc for v in pair]
@@ -337,7 +356,7 @@ def _values(g: Group, start: Val, count: Val) -> None:
             for i in range(g.strip):
                 shrink = k.load("shrinks", base + i)
                 sums.append([k.var(k.load("acc", p) * shrink, name="o") for p in places[i]])
-            with k.for_(0, count, name="j") as j, visited(g, start, j, count) as key:
+            with k.for_(0, seen, name="j") as j, visited(g, start, j, count) as key:
                 value_of, values = placed(g, [key], [j]).keys.value, list[Val]()
                 for v in pair:
                     width = min(lanes, g.parts.value_width - v * lanes)

@@ -177,10 +177,11 @@ def key_parts(g: Group) -> Iterator[tuple[int, int, Element]]:
         base += extent
 
 
-def turn_keys(g: Group, start: Val, end: Val, channels: range) -> None:
-    """turned[d, key] of the block, square tile by square tile, for d among these channels."""
+def turn_keys(g: Group, start: Val, end: Val, channels: range, tiles: Val) -> None:
+    """turned[d, key] of the block's first vectors of keys, square tile by square tile, for d among
+    these channels."""
     k, ix, lanes = g.job.k, g.job.indexer, g.lanes
-    with k.for_(0, g.block // lanes, name="g") as tile:
+    with k.for_(0, tiles, name="g") as tile:
         places = [tile * lanes + j for j in range(lanes)]
         keys = [tile_key(g, start, end, place) for place in places]
         g = placed(g, keys, places)
