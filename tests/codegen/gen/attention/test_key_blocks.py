@@ -60,11 +60,11 @@ def test_a_split_decode_is_two_launches():
     [
         Form(batch=1, heads=8, kv_heads=4, rows=1, keys=300, paged=True, live=True, sink=True),
         Form(batch=1, heads=20, kv_heads=4, rows=1, keys=300, paged=True, live=True, mask="hqk"),
-        Form(batch=1, heads=40, kv_heads=4, rows=1, keys=300, paged=True, live=True, mask="hqk"),
+        Form(batch=1, heads=36, kv_heads=2, rows=1, keys=300, paged=True, live=True, mask="hqk"),
         Form(batch=1, heads=6, kv_heads=6, rows=5, keys=270, paged=True, causal=265, lse=True),
         Form(batch=1, heads=4, kv_heads=4, rows=1, keys=300, paged=True, width=10, value_width=7),
         Form(batch=1, heads=4, kv_heads=4, rows=5, keys=300, width=22, shared=7),
-        Form(batch=1, heads=4, kv_heads=4, rows=9, keys=300, width=22, shared=7),
+        Form(batch=1, heads=2, kv_heads=2, rows=17, keys=300, width=22, shared=7),
         Form(batch=1, heads=4, kv_heads=4, rows=1, keys=300, width=22, shared=7, paged=True),
     ],
     ids=str,
