@@ -151,7 +151,7 @@ def _make_prefetch(ins: Ins, dsts: Slots, args: Slots) -> Step:
     mem = str(ins.attr("mem"))
 
     def run(wave: Wave) -> None:
-        wave.memory[mem].flat(wave, wave.regs[args[0]], 1, ins)
+        wave.memory[mem].prefetch(wave, wave.regs[args[0]], ins)
 
     return run
 
