@@ -13,6 +13,7 @@ from poot.errors import AttentionLds, CapabilityError
 from poot.ir.attrs import int_attr, ints_attr
 from poot.ir.graph import Eqn, Graph
 from poot.limits import DeviceLimits
+from poot.planner.grouped import choose_grouped
 from poot.planner.grouped_split import grouped_split
 from poot.planner.key_blocks import choose_key_blocks
 from poot.planner.panels import choose_panels
@@ -195,7 +196,11 @@ def choose(body: Graph, anchor: str, updates: Updates, limits: DeviceLimits) -> 
     if of_blocks is not None:
         return of_blocks
     if selected is not None:
+        on_card = choose_grouped(body, limits) if limits.target == "ptx" else ""
+        if isinstance(on_card, Choice):
+            return on_card
         schedule, scratch, reason = choose_selected(body, selected, limits)
+        reason = f"{reason}; {on_card}" if on_card else reason
         scratch = (*spill_scratch(body, anchor, updates, limits), *scratch)
         return Choice(schedule, (Layout(),) * len(body.inputs), scratch, reason)
     whole = WHOLE.get(limits.target, {}).get(anchor)

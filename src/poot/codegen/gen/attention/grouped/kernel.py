@@ -91,14 +91,14 @@ class _Kernel:
         k, form, tile = self.k, self.form, self.tile
         tile.begin()
         first = k.copy(segment.first + self.team.warp)
-        end, step = k.copy(segment.end), k.op("add", self.shares.step, 0)
+        end, step = self.shares.end_of(segment), k.op("add", self.shares.step, 0)
         length = k.copy(segment.length)
         with k.for_(first, end, step, unroll=1) as t:
             self.ring.wait()
             last = self.team.number(form.stages - 1)
             self.ring.issue(k.select(stage.eq(0), last, stage - 1))
-            keys, left = self.ring.stage(stage), length - t * form.tile
-            tile.run(segment, t * form.tile, keys, left, self.ring.clean)
+            hidden = self.ring.hidden(stage, length - t * form.tile)
+            tile.run(segment, t * form.tile, self.ring.stage(stage), hidden)
             k.set(stage, k.select(stage.eq(form.stages - 1), self.team.number(0), stage + 1))
         following = segment.copied(self.team)
         more = self.team.truth(False)
