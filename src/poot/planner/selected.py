@@ -32,6 +32,8 @@ MOST_SPLITS = 16
 # Slots of a split at the least: merging costs more than it gains below.
 LEAST_SLOTS = 128
 LONG_ROW = 8192
+# Subgroups of the largest group.
+WARPS = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,9 +183,41 @@ def _splits(
     return max(1, min(MOST_SPLITS, wanted))
 
 
+# Words of a row that a lane holds in registers at the most, and lanes of such a group.
+MOST_HELD = 32
+HELD_LANES = (128, 256, 512, 1024)
+# Lanes that hold a part of a row are to be few against its words, or looking at parts is in vain.
+_WORDS_A_PART = 8
+
+
+def _held(blocks: int, most: int, limits: DeviceLimits) -> Schedule | None:
+    """The schedule that holds a row in registers, where subgroups are of 32 lanes and it fits."""
+    if limits.target != "ptx" or limits.subgroup != 32:
+        return None
+    vector = 4 if blocks % 4 == 0 else 1
+    lanes = next((n for n in HELD_LANES if blocks <= 8 * n), HELD_LANES[-1])
+    vectors = -(-blocks // (lanes * vector))
+    words = vectors * vector
+    if words > MOST_HELD or lanes > limits.threads:
+        return None
+    if words * lanes * 4 + 4 * (WARPS * (words + 4)) > limits.workgroup_nbytes:
+        return None
+    parts = next((n for n in (1, 2, 4) if n * lanes >= 2 * most), 0)
+    if parts and (words % parts or words // parts < _WORDS_A_PART):
+        parts = 0
+    params = {
+        "lanes": lanes, "threads": lanes, "vector": vector, "vectors": vectors, "parts": parts,
+    }  # fmt: skip
+    return Schedule("held_topk", tuple(sorted(params.items())))
+
+
 def choose_best_blocks(eqn: Eqn, limits: DeviceLimits) -> tuple[Schedule, str]:
-    """Lanes for a row of a block_topk, and whether its numbers are staged in workgroup memory."""
+    """Lanes for a row of a block_topk, and whether its numbers are held in registers, or staged in
+    workgroup memory."""
     blocks, most = eqn.ins[0].type.shape[3], eqn.out.type.shape[3]
+    held = _held(blocks, most, limits)
+    if held is not None:
+        return held, f"{held.get('lanes')} lanes hold a row of {blocks} blocks, {most} taken"
     wide = 1024 if blocks >= LONG_ROW and limits.target == "ptx" else 256
     lanes = power_of_two_below(max(1, min(wide, limits.threads, max(blocks // 4, 16))))
     need = (256 + 32 + 3 * lanes + 4 * 64) * 4

@@ -19,6 +19,7 @@ from poot.codegen.gen.matmul.tiled import lower_gemm
 from poot.codegen.gen.rank import lower_argmax, lower_topk
 from poot.codegen.gen.reduce import lower_reduce
 from poot.codegen.gen.selection.best_blocks import lower_best_blocks
+from poot.codegen.gen.selection.held import lower_held_topk
 from poot.codegen.gen.selection.tiles import lower_selected
 from poot.errors import CapabilityError
 from poot.limits import DeviceLimits
@@ -35,6 +36,7 @@ SCHEDULES: dict[str, Callable[[Request, DeviceLimits], Lowered]] = {
     "gemv": lower_gemv,
     "grouped": lower_grouped,
     "grouped_split": lower_grouped_split,
+    "held_topk": lower_held_topk,
     "key_blocks": lower_key_blocks,
     "panels": lower_panels,
     "reduce": lower_reduce,
