@@ -32,13 +32,18 @@ def block_scores(q: Array, keys: Array, weights: Array | None = None) -> Array:
         refuse("block_scores", "q [B,H,Lq,d] and keys [B,N,d]", q=q.type, keys=keys.type)
     if weights is not None and weights.shape != q.shape[:3]:
         refuse("block_scores", "weights [B,H,Lq]", weights=weights.type, q=q.type)
+    return weighed_shares(q, keys, weights) * (1.0 / math.sqrt(q.shape[3]))
+
+
+def weighed_shares(q: Array, keys: Array, weights: Array | None = None) -> Array:
+    """`block_scores` before it is scaled."""
     batch, heads, rows, width = q.shape
     flat = reshape(q.astype("f32"), (batch, heads * rows, width))
     products = flat @ keys.astype("f32").swapaxes(1, 2)
     share = relu(reshape(products, (batch, heads, rows, keys.shape[1])))
     if weights is not None:
         share = share * reshape(weights.astype("f32"), (*weights.shape, 1))
-    return reduce("sum", share, 1, True) * (1.0 / math.sqrt(width))
+    return reduce("sum", share, 1, True)
 
 
 def _need_kind(op: str, ratio: int, always: str) -> None:

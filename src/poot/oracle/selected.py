@@ -22,6 +22,23 @@ def candidates(positions: np.ndarray, ratio: int, always: str) -> np.ndarray:
     return np.maximum(seen, 0) // ratio
 
 
+@row("block_scores")
+def block_scores(
+    at: At, q: np.ndarray, keys: np.ndarray, *weights: np.ndarray, scale: float
+) -> np.ndarray:
+    """Products of one query row at a time."""
+    q, keys = at.wide(q), at.wide(keys)
+    batch, heads, rows, _ = q.shape
+    out: np.ndarray = np.empty((batch, 1, rows, keys.shape[1]), q.dtype)
+    for r in range(rows):
+        products = q[:, :, r] @ np.swapaxes(keys, 1, 2)
+        share = np.maximum(products, f32(q, 0.0))
+        if weights:
+            share = share * at.wide(weights[0])[:, :, r, None]
+        out[:, 0, r] = share.sum(1) * f32(q, scale)
+    return at.held(out)
+
+
 @row("block_topk")
 def block_topk(
     at: At,

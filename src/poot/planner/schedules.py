@@ -20,7 +20,7 @@ from poot.planner.panels import choose_panels
 from poot.planner.powers import power_of_two_below
 from poot.planner.products import choose_matmul
 from poot.planner.request import Choice, Layout, Schedule, Scratch
-from poot.planner.selected import choose_best_blocks, choose_selected
+from poot.planner.selected import choose_best_blocks, choose_block_scores, choose_selected
 from poot.planner.spills import new_part, spill_scratch
 from poot.planner.tiled import choose_on_card
 
@@ -43,6 +43,9 @@ def _one(body: Graph, op: str) -> Eqn:
 
 def choose_elementwise(body: Graph, updates: Updates, limits: DeviceLimits) -> tuple[Schedule, str]:
     """A few elements a lane; four where that still leaves groups for every compute unit."""
+    scores = [e for e in body.eqns if e.op == "block_scores"]
+    if scores:
+        return choose_block_scores(scores[0], limits)
     best = [e for e in body.eqns if e.op == "block_topk"]
     if best:
         return choose_best_blocks(best[0], limits)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from poot.errors import AttentionLds
+from poot.errors import AttentionLds, CapabilityError
 from poot.ir.attrs import int_attr, strs_attr
 from poot.ir.graph import Eqn, Graph
 from poot.limits import DeviceLimits
@@ -181,6 +181,36 @@ def _splits(
     while wanted > 1 and wanted * nbytes > min(limits.buffer_nbytes, limits.binding_nbytes):
         wanted -= 1
     return max(1, min(MOST_SPLITS, wanted))
+
+
+# Blocks that one product takes, words of keys that a lane holds at a time, query heads of a
+# product, and subgroups of a group.
+SCORED = 16
+_KEY_WORDS = 64
+_SCORE_WARPS, _SCORE_RESIDENTS = 8, 2
+
+
+def choose_block_scores(eqn: Eqn, limits: DeviceLimits) -> tuple[Schedule, str]:
+    """How many tiles of 16 blocks a subgroup loads together, and how many groups share all of
+    them. Raises CapabilityError where there is no kernel."""
+    keys = eqn.ins[1].type
+    batch, blocks, width = keys.shape
+    known = limits.target == "ptx" and limits.has_matrix_units and limits.subgroup == 32
+    if not known or keys.dtype not in ("f16", "bf16") or width % 32 or width > 256:
+        raise CapabilityError(
+            f"block_scores over keys {keys} has no kernel on {limits.name}; it is formed only where "
+            "there is one"
+        )
+    turns = max(1, _KEY_WORDS // (width // 4))
+    steps = batch * -(-blocks // (SCORED * turns))
+    most = limits.compute_units * _SCORE_RESIDENTS
+    groups = max(1, min(most, -(-steps // _SCORE_WARPS)))
+    params = {
+        "threads": 32 * _SCORE_WARPS, "turns": turns, "groups": groups,
+        "residents": _SCORE_RESIDENTS,
+    }  # fmt: skip
+    reason = f"{batch} x {blocks} blocks of {width}, {turns} x {SCORED} at a time"
+    return Schedule("block_scores", tuple(sorted(params.items()))), reason
 
 
 # Words of a row that a lane holds in registers at the most, and lanes of such a group.

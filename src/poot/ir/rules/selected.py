@@ -1,4 +1,4 @@
-"""Block-selected attention: the two ops that the selection pass forms.
+"""Block-selected attention: the ops that the selection pass forms.
 
 A row at position p of its request sees n = p + 1 tokens. Block b is positions b * ratio up to
 (b + 1) * ratio. `always` says what a row visits besides its list, and so which blocks may be in it:
@@ -21,6 +21,24 @@ ALWAYS = ("tail", "own")
 def _need_kind(ratio: int, always: str) -> None:
     need(ratio >= 1, "a ratio of 1 or more", ratio=ratio)
     need(always in ALWAYS, f"always {' or '.join(ALWAYS)}", always=always)
+
+
+@op("block_scores", ins=None, attrs=("scale",), fused=True)
+def block_scores(
+    q: TensorType, keys: TensorType, weights: TensorType | None = None, *, scale: float
+) -> TensorType:
+    """scale * the sum over heads of relu(q . k), each head's share times its weight if there are
+    weights: q [B,H,Lq,d], keys [B,N,d] of the same float dtype, weights [B,H,Lq] -> f32 [B,1,Lq,N].
+    All of it is held in f32, NaN stays NaN."""
+    floats = q.dtype in ("f32", "f16", "bf16") and keys.dtype == q.dtype
+    need(floats and len(q.shape) == 4, "float q [B,H,Lq,d]", q=q, keys=keys)
+    batch, heads, rows, width = q.shape
+    fits = len(keys.shape) == 3 and (keys.shape[0], keys.shape[2]) == (batch, width)
+    need(fits and heads > 0, "keys [B,N,d] in q's dtype, and heads", q=q, keys=keys)
+    if weights is not None:
+        known = weights.dtype in ("f32", "f16", "bf16") and weights.shape == (batch, heads, rows)
+        need(known, "float weights [B,H,Lq]", weights=weights, q=q)
+    return TensorType("f32", (batch, 1, rows, keys.shape[1]))
 
 
 @op("block_topk", ins=2, attrs=("k", "ratio", "always"), fused=True)
