@@ -146,10 +146,11 @@ def _numbers(shape: _Shape, limits: DeviceLimits) -> Numbers:
 
 
 def choose_grouped(
-    body: Graph, limits: DeviceLimits, numbers: Numbers | None = None
+    body: Graph, limits: DeviceLimits, numbers: Numbers | None = None, parts: int = MOST_PARTS
 ) -> Choice | str:
-    """The schedule of a decode, or why it is not taken. `numbers` are for experiments. Of selected
-    blocks a unit's keys are the slots of its list."""
+    """The schedule of a decode, or why it is not taken. `numbers` and `parts`, the groups that
+    share a unit of listed blocks at the most, are for experiments. Of selected blocks a unit's keys
+    are the slots of its list."""
     (eqn,) = (e for e in body.eqns if e.op in ("attention", "selected_attention"))
     reason = why_not(body, eqn, limits)
     if reason:
@@ -162,8 +163,8 @@ def choose_grouped(
         return f"{limits.name} has too little workgroup memory"
     warps, residents, stages, tile = found
     groups, spread = geometry(shape.units, limits.compute_units * residents)
-    if shape.lists and spread > MOST_PARTS:
-        groups, spread = shape.units * MOST_PARTS, MOST_PARTS
+    if shape.lists and spread > parts:
+        groups, spread = shape.units * parts, parts
     params = {
         "warps": warps, "stages": stages, "tile": tile, "groups": groups, "spread": spread,
         "residents": residents, "cuts": shape.cuts, "matrix": int(is_matrix),

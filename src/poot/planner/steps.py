@@ -93,7 +93,11 @@ def describe(body: Graph) -> str:
         for e in body.eqns
         if e.op not in ("reshape", "broadcast", "transpose", "const", "iota", "slice")
     ]
-    chief = [n for n in names if n in (*ANCHORS, "topk", "block_scores", "block_topk", "argmax", "rope", *IN_PLACE)]
+    chief = [
+        n
+        for n in names
+        if n in (*ANCHORS, "topk", "block_scores", "block_topk", "argmax", "rope", *IN_PLACE)
+    ]
     rest = len(names) - len(chief)
     shown = " ".join(dict.fromkeys(chief)) or (names[0] if names else "copy")
     return f"{shown} +{rest}" if chief and rest else shown

@@ -117,7 +117,9 @@ class _Scorer:
                 block = k.op("min", block, blocks - 1)
             lines.append((b * blocks + block) * width + self.column * _PIECE)
         return [
-            tuple(k.load(self.keys, line + n * 4 * _PIECE, _PIECE, cache="stream") for line in lines)
+            tuple(
+                k.load(self.keys, line + n * 4 * _PIECE, _PIECE, cache="stream") for line in lines
+            )
             for n in range(width // (4 * _PIECE))
         ]  # type: ignore[misc]
 

@@ -265,9 +265,7 @@ def _cut(held: Held, last: Val, left: Val) -> Val:
 def _write(held: Held, sink: Sink, lead: Coords, most: int, last: Val, place: Val) -> None:
     """Every lane's taken blocks, at their places."""
     job, k, vector = held.job, held.job.k, held.vector
-    taken = [
-        (w > last) | (w.eq(last) & (held.block(n) < place)) for n, w in enumerate(held.words)
-    ]
+    taken = [(w > last) | (w.eq(last) & (held.block(n) < place)) for n, w in enumerate(held.words)]
     vectors = len(taken) // vector
     own = [_ones(held, taken[n * vector : (n + 1) * vector]) for n in range(vectors)]
     before, totals = _scanned(held, own)

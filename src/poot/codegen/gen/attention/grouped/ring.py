@@ -240,9 +240,7 @@ class Ring:
             return Hidden(left < form.tile, lambda n: n >= left, lambda: self.clean(keys, left))
         every = (1 << form.tile) - 1
         own = k.load(MARKS, self.team.warp * form.stages + stage) & every
-        return Hidden(
-            own.ne(every), lambda n: ((own >> k.bitcast(n, U32)) & 1).eq(0), lambda: None
-        )
+        return Hidden(own.ne(every), lambda n: ((own >> k.bitcast(n, U32)) & 1).eq(0), lambda: None)
 
     def _copy_whole(self, target: Val, source: Val, line: int) -> None:
         """Rows that lie `line` elements apart."""
