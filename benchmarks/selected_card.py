@@ -1,6 +1,6 @@
-"""The launches of a block-selected decode on a card, each alone and in a row, beside dense attention
-over the same cache: poot's kernels over PyTorch's tensors, replayed as CUDA graphs over several sets
-of caches, so that each call finds a cold cache.
+"""The launches of a block-selected decode on a card, each alone and in a row, beside dense
+attention over the same cache: poot's kernels over PyTorch's tensors, replayed as CUDA graphs over
+several sets of caches, so that each call finds a cold cache.
 
     python -m benchmarks.selected_card --out benchmarks/results [--batch 1 32] [--variants]
 

@@ -28,7 +28,7 @@ def block_scores(
 ) -> np.ndarray:
     """Products of one query row at a time."""
     q, keys = at.wide(q), at.wide(keys)
-    batch, heads, rows, _ = q.shape
+    batch, _, rows, _ = q.shape
     out: np.ndarray = np.empty((batch, 1, rows, keys.shape[1]), q.dtype)
     for r in range(rows):
         products = q[:, :, r] @ np.swapaxes(keys, 1, 2)

@@ -198,8 +198,8 @@ def choose_block_scores(eqn: Eqn, limits: DeviceLimits) -> tuple[Schedule, str]:
     known = limits.target == "ptx" and limits.has_matrix_units and limits.subgroup == 32
     if not known or keys.dtype not in ("f16", "bf16") or width % 32 or width > 256:
         raise CapabilityError(
-            f"block_scores over keys {keys} has no kernel on {limits.name}; it is formed only where "
-            "there is one"
+            f"block_scores over keys {keys} has no kernel on {limits.name}; it is formed only "
+            "where there is one"
         )
     turns = max(1, _KEY_WORDS // (width // 4))
     steps = batch * -(-blocks // (SCORED * turns))

@@ -116,12 +116,12 @@ class _Scorer:
             if blocks % (TILE * self.job.request.schedule.get("turns")):
                 block = k.op("min", block, blocks - 1)
             lines.append((b * blocks + block) * width + self.column * _PIECE)
-        return [
-            tuple(
-                k.load(self.keys, line + n * 4 * _PIECE, _PIECE, cache="stream") for line in lines
-            )
-            for n in range(width // (4 * _PIECE))
-        ]  # type: ignore[misc]
+
+        def piece(line: Val, n: int) -> Val:
+            return k.load(self.keys, line + n * 4 * _PIECE, _PIECE, cache="stream")
+
+        low, high = lines
+        return [(piece(low, n), piece(high, n)) for n in range(width // (4 * _PIECE))]
 
     def _query(self, b: Val, r: Val, set_: Val) -> list[Val]:
         """A set's right operands, two for each piece of the channels."""
@@ -185,7 +185,7 @@ class _Scorer:
 
     def _weight(self, b: Val, r: Val, set_: Val, e: int) -> tuple[Val, Val | None]:
         """(whether the lane's e-th head of a set is there, its weight if heads have weights)."""
-        k, (heads, rows, _, _) = self.job.k, self.shape
+        heads, rows, _, _ = self.shape
         head = set_ * HEADS + self.column * 2 + e
         is_there = head < heads
         if len(self.eqn.ins) < 3:
