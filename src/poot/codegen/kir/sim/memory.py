@@ -67,6 +67,8 @@ class Space:
         [count, ..]. Inactive lanes point at an element that is there.
         """
         at = np.asarray(index, np.int64)
+        if self.elems >= 1 << 31:
+            at = at & 0xFFFFFFFF
         outside = (at < 0) | (at > self.elems - count)
         if outside.any():
             self._outside(wave, at, outside, count, ins)

@@ -7,6 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from poot.codegen.gen.lower import lower
+from poot.codegen.kir.sim import SparseBuffer, simulate
+from poot.ir.dtypes import DTYPES
 from poot.ir.text import parse
 from tests.support.grouped import card
 from tests.support.launch import request_of, run_request
@@ -69,3 +72,49 @@ def test_wild_ids_and_positions_read_nothing_outside():
             drawn = rng.integers(-(2**31), 2**31, feed[name].shape)
             feed[name] = drawn.astype(np.int32)
         run_request(request_of(text, "attention", (), card(3)), list(feed.values()), card(3))
+
+
+def _far(at: np.ndarray, seed: int) -> np.ndarray:
+    """Elements of a cache too large to hold, by their numbers."""
+    return np.sin(at.astype(np.float64) * 0.7 + seed)
+
+
+def test_a_cache_of_2_to_the_31_elements_is_read_at_its_real_addresses():
+    b, hq, hkv, keys, width, listed = 32, 4, 2, 131072, 256, 6
+    q, kv = f"bf16[{b},{hq},1,{width}]", f"bf16[{b},{hkv},{keys},{width}]"
+    text = f"""slot v0: {q} "q"
+               slot v1: {kv} "k"
+               slot v2: {kv} "v"
+               slot v3: i32[{b},1,1,{listed}] "ids"
+               slot v4: i32[{b},1] "at" range=(0, {keys})
+               v5: {q} = selected_attention(v0, v1, v2, v3, v4) operands=(q, k, v, ids, positions) ratio=4 scale=0.25
+               out v5"""
+    request = request_of(text, "attention", limits=card(64))
+    (call,) = lower(request, card(64)).calls
+    held = lambda x: x.astype(DTYPES["bf16"].numpy).astype(np.float32)  # noqa: E731
+    rng = np.random.default_rng(0)
+    ids = np.sort(rng.integers(0, 32760, (b, listed)), 1).astype(np.int32)
+    queries = held(rng.normal(size=(b, hq, width)))
+    flat = {
+        "q": lambda at: queries.reshape(-1)[at], "k": lambda at: _far(at, 0),
+        "v": lambda at: _far(at, 1), "ids": lambda at: ids.reshape(-1)[at],
+        "at": lambda at: np.full(at.shape, keys - 2),
+    }  # fmt: skip
+    buffers = {}
+    for p, (kind, n) in zip(call.kernel.params, call.args, strict=True):
+        fill = flat[list(flat)[n]] if kind == "in" else None
+        buffers[(p.name, kind)] = SparseBuffer(p.dtype, p.elems, fill)
+    last = call.grid[0] - 1
+    simulate(call.kernel, {n: x for (n, _), x in buffers.items()}, call.grid, [last])
+    out = next(x for (_, kind), x in buffers.items() if kind == "out")
+    row, head = b - 1, hkv - 1
+    seen = np.concatenate([(ids[row][:, None] * 4 + np.arange(4)).reshape(-1), [keys - 4, keys - 3, keys - 2]])
+    at = ((row * hkv + head) * keys + np.unique(seen)[:, None]) * width + np.arange(width)
+    k, v = held(_far(at, 0)), held(_far(at, 1))
+    for n in range(hq // hkv):
+        scores = k @ queries[row, head * 2 + n] * 0.25
+        weights = np.exp(scores - scores.max())
+        want = weights / weights.sum() @ v
+        first = (row * hq + head * 2 + n) * width
+        got = out.read(np.arange(first, first + width)).astype(np.float64)
+        np.testing.assert_allclose(got, want, atol=3e-2)
