@@ -230,7 +230,7 @@ def _held(blocks: int, most: int, limits: DeviceLimits) -> Schedule | None:
     words = vectors * vector
     if words > MOST_HELD or lanes > limits.threads:
         return None
-    if words * lanes * 4 + 4 * (WARPS * (words + 4)) > limits.workgroup_nbytes:
+    if 4 * (words * lanes + 2 * lanes + 4 * WARPS) > limits.workgroup_nbytes:
         return None
     parts = next((n for n in (1, 2, 4) if n * lanes >= 2 * most), 0)
     if parts and (words % parts or words // parts < _WORDS_A_PART):

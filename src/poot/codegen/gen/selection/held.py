@@ -1,29 +1,32 @@
 """Schedule "held_topk": the k best candidate blocks of a row, its scores in the lanes' registers.
 
-Scores become words that order as the op does. A group of whole subgroups holds a row: vector n of a
-lane is neighbouring blocks, the vectors of all lanes stand in a row, and then the next n. The k-th
-best is found in three steps, each a search bit by bit with one count of the group a bit:
+Scores become words that order as the op does, 0 where there is no candidate. A group of whole
+subgroups holds a row: vector n of a lane is neighbouring blocks, the vectors of all lanes stand in
+a row, and then the next n.
 
-1. of the largest word of each lane (of each of `parts` parts of it), the k-th largest, upper half
-   alone: k words at the least are as large, so the k-th best of all is too;
-2. of the words as large as that, which go to workgroup memory and are few, the k-th largest;
-3. only where more words equal it than are taken: the block up to which they are.
+1. Of the largest word of each lane (of each of `parts` parts of it), the bin that holds the k-th
+   largest: k words at the least are as large as its low end, so the k-th best of all is too.
+2. The words as large as that go to a list in workgroup memory with their blocks. They are few, and
+   the k-th largest of them is found by bins in bins.
+3. Where more equal it than are taken, the last block that is, in the same way.
+4. Taken blocks are bits of a map; every lane writes those of a word of it, in order.
 
-Then every lane finds the place of its first taken block from the counts of the lanes before it, and
-writes its blocks. Ids ascend, the lower block is first on ties, and no order of lanes matters.
+Where words crowd together so that they are no few, all of the row's go there, in order: the same
+steps over more words. Ids ascend, the lower block is first on ties, and no order of lanes matters.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 from poot.codegen.attributes import Attributes
 from poot.codegen.gen.grid import each_group
 from poot.codegen.gen.index import Coords
 from poot.codegen.gen.job import Job, open_job
-from poot.codegen.gen.lowered import KernelCall, Lowered
+from poot.codegen.gen.lowered import Lowered
 from poot.codegen.gen.rank import order_key
+from poot.codegen.gen.selection.crew import WARP, Crew
 from poot.codegen.gen.selection.visits import candidates
 from poot.codegen.gen.sinks import Sink, open_sinks
 from poot.codegen.kir.build import I32, U32, Val
@@ -32,67 +35,29 @@ from poot.ir.graph import Eqn
 from poot.limits import DeviceLimits
 from poot.planner.request import Request
 
-WARP = 32
-# Counts that are scanned together: bytes of a word. A subgroup's vectors hold 128 blocks each.
-_PACKED = 4
-# Bits of the largest words that the first search looks at.
-_UPPER = 16
-_KEPT, _COUNTS, _TOTALS, _FILL = "kept", "counts", "totals", "fill"
+_LIST, _MAP = "listed", "map"
+Use = Callable[[Val, Val], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
-    """A row in registers. `words` are a lane's, vector by vector; `count` how many candidates there
-    are, `wanted` how many of them are taken. `vector` blocks stand together in a lane."""
+class _Held:
+    """A row in registers. `words` are a lane's, vector by vector; `wanted` of them are taken.
+    `vector` blocks stand together in a lane."""
 
-    job: Job
-    lanes: int
+    crew: Crew
     vector: int
     words: tuple[Val, ...]
     wanted: Val
 
-    @property
-    def warps(self) -> int:
-        return self.lanes // WARP
-
     def block(self, n: int) -> Val:
         """The block of the lane's n-th word."""
         step, beyond = divmod(n, self.vector)
-        return self.job.k.lane() * self.vector + (step * self.lanes * self.vector + beyond)
+        return self.crew.k.lane() * self.vector + (step * self.crew.lanes * self.vector + beyond)
 
-    def over_group(self, name: str, mine: Val, kind: str) -> Val:
-        """An i32 of every lane folded over the group, the same in all lanes. Control is uniform;
-        a later call of the same name stands behind another barrier."""
-        job, k = self.job, self.job.k
-        own = k.op("subgroup_reduce", mine, kind=kind, width=WARP)
-        warp, lane = k.op("subgroup_id", type=I32), k.op("subgroup_lane", type=I32)
-        k.need_shared(name, "i32", self.warps)
-        with k.if_(lane.eq(0)):
-            k.store(name, warp, own)
-        k.barrier()
-        if self.warps == WARP:
-            theirs = k.load(name, lane)
-        else:
-            theirs = k.load(name, k.op("min", lane, self.warps - 1))
-            if kind == "add":
-                theirs = k.select(lane < self.warps, theirs, job.k.lit(0, I32))
-        return k.op("agree", k.op("subgroup_reduce", theirs, kind=kind, width=WARP))
-
-    def counted(self, turn: Val, mine: Val) -> Val:
-        """The sum of a count of each lane. Calls take turns between two places, so that one barrier
-        a call is enough: `turn` is 0 or 1."""
-        k = self.job.k
-        own = k.op("subgroup_reduce", mine, kind="add", width=WARP)
-        warp, lane = k.op("subgroup_id", type=I32), k.op("subgroup_lane", type=I32)
-        k.need_shared(_COUNTS, "i32", 2 * self.warps)
-        with k.if_(lane.eq(0)):
-            k.store(_COUNTS, turn * self.warps + warp, own)
-        k.barrier()
-        there = k.op("min", lane, self.warps - 1) if self.warps < WARP else lane
-        theirs = k.load(_COUNTS, turn * self.warps + there)
-        if self.warps < WARP:
-            theirs = k.select(lane < self.warps, theirs, k.lit(0, I32))
-        return k.op("agree", k.op("subgroup_reduce", theirs, kind="add", width=WARP))
+    @property
+    def all(self) -> int:
+        """Words of the group."""
+        return len(self.words) * self.crew.lanes
 
 
 def lower_held_topk(request: Request, limits: DeviceLimits) -> Lowered:
@@ -113,212 +78,184 @@ def lower_held_topk(request: Request, limits: DeviceLimits) -> Lowered:
     with each_group(k, groups, limits) as group:
         b, h, r = job.indexer.split(job.indexer.atom(group, groups), (batch, heads, rows))
         count = k.op("min", candidates(job, eqn, eqn.ins[1], (b, r)), eqn.ins[0].type.shape[3])
-        held = _load(job, eqn, (b, h, r), count)
-        last, place = _threshold(held, request.schedule.get("parts"))
-        _write(held, sink, (b, h, r), most, last, place)
-        with k.for_(k.lane(), most, lanes, name="i") as i, k.if_(i >= held.wanted):
+        row = _Row(_load(job, eqn, (b, h, r), count), sink, (b, h, r), most)
+        wanted = row.held.wanted
+        with k.if_(k.op("agree", wanted > 0)):
+            row.take()
+        with k.for_(k.lane(), most, lanes, name="i") as i, k.if_(i >= wanted):
             sink.store(job, (b, h, r, job.indexer.atom(i, most)), k.lit(-1, I32))
-    call = job.call(groups)
-    asked = Attributes(overlap=True)
-    return Lowered((KernelCall(call.kernel, call.grid, call.args, attributes=asked),))
+    return Lowered((replace(job.call(groups), attributes=Attributes(overlap=True)),))
 
 
-def _load(job: Job, eqn: Eqn, lead: Coords, count: Val) -> Held:
-    """The row's words; 0, which no candidate but NaN has, where there is none. Candidates come
-    before all others, so that of equal words they are taken first."""
+def _load(job: Job, eqn: Eqn, lead: Coords, count: Val) -> _Held:
+    """The row's words. No branch: all loads are on their way together."""
     k, get = job.k, job.request.schedule.get
     scores, lanes, vector = eqn.ins[0], get("lanes"), get("vector")
     blocks = scores.type.shape[3]
     words: list[Val] = []
     for step in range(get("vectors")):
-        # No branch: all loads are on their way together.
         first = k.lane() + step * lanes
         base = job.indexer.within(first, blocks // vector, (step + 1) * lanes) * vector
         for n in range(vector):
             value = job.pull.value(scores, (*lead, base + n))
             word = k.bitcast(order_key(job, value, scores.type.dtype), U32) ^ 0x80000000
+            # NaN has the word 0 and no number the next, up to -inf's.
+            word = k.op("max", word, k.lit(1, U32))
             is_there = first * vector + n < count
             words.append(k.select(is_there, word, k.lit(0, U32)))
     wanted = k.op("min", count, eqn.out.type.shape[3])
-    return Held(job, lanes, vector, tuple(words), wanted)
+    return _Held(Crew(job, lanes), vector, tuple(words), wanted)
 
 
-def _searched(
-    held: Held, wanted: Val, low: Val, high: Val, bits: int, count: Callable[[Val], Val]
-) -> Val:
-    """The largest word of which `count` (a lane's, of words at least so large) gives `wanted` over
-    the group: between low and high, its lowest 32 - bits bits zero, or low."""
-    k = held.job.k
-    found = k.var(k.lit(0, U32), name="found")
-    turn = k.var(k.lit(0, I32), name="turn")
-    with k.for_(0, bits, unroll=1, name="bit") as bit:
-        trial = k.copy(found | (k.lit(0x80000000, U32) >> k.bitcast(bit, U32)))
-        is_known = trial <= low
-        with k.if_(is_known):
-            k.set(found, trial)
-        with k.if_(k.op("agree", ~is_known & (trial <= high))):
-            total = held.counted(k.copy(turn), count(trial))
-            k.set(turn, k.lit(1, I32) - turn)
-            k.set(found, k.select(total >= wanted, trial, found))
-    return k.copy(found)
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """A row at work: where its ids go, how many there may be."""
 
+    held: _Held
+    sink: Sink
+    lead: Coords
+    most: int
 
-def _ones(held: Held, flags: list[Val]) -> Val:
-    """How many of a lane's flags hold."""
-    total = held.job.k.cast(flags[0], "i32")
-    for flag in flags[1:]:
-        total = total + held.job.k.cast(flag, "i32")
-    return total
+    @property
+    def crew(self) -> Crew:
+        return self.held.crew
 
-
-def _largest(held: Held, values: tuple[Val, ...]) -> Val:
-    top = values[0]
-    for v in values[1:]:
-        top = held.job.k.op("max", top, v)
-    return top
-
-
-def _threshold(held: Held, parts: int) -> tuple[Val, Val]:
-    """(the word of the last block taken, the block before which words equal to it are taken)."""
-    k, words = held.job.k, held.words
-    size = len(words) // max(parts, 1)
-    tops = [_largest(held, words[n * size : (n + 1) * size]) for n in range(parts)]
-    own = k.bitcast(_largest(held, tuple(tops) if tops else words) ^ 0x80000000, I32)
-    high = k.bitcast(held.over_group("tops", own, "max"), U32) ^ 0x80000000
-    low = k.lit(0, U32)
-    if parts:
-        low = _searched(
-            held, held.wanted, low, high, _UPPER, lambda t: _ones(held, [x >= t for x in tops])
-        )
-        k.barrier()
-    many = _keep(held, low)
-
-    def kept(trial: Val) -> Val:
-        total = k.var(k.lit(0, I32), name="n")
-        with k.for_(k.lane(), many, held.lanes, unroll=1, name="i") as i:
-            k.set(total, total + k.cast(k.load(_KEPT, i) >= trial, "i32"))
-        return k.copy(total)
-
-    last = _searched(held, held.wanted, low, high, 32, kept)
-    k.barrier()
-    above = _ones(held, [w > last for w in words])
-    equal = _ones(held, [w.eq(last) for w in words])
-    both = held.counted(k.lit(0, I32), above + (equal << 16))
-    over, same = both & 0xFFFF, (both >> 16) & 0xFFFF
-    left = held.wanted - over
-    place = k.var(k.lit((1 << 31) - 1, I32), name="place")
-    with k.if_(k.op("agree", same > left)):
-        k.barrier()
-        k.set(place, _cut(held, last, left))
-    return last, k.copy(place)
-
-
-def _keep(held: Held, low: Val) -> Val:
-    """The words that are `low` at least go to workgroup memory, in any order; how many they are."""
-    k = held.job.k
-    mine = _ones(held, [w >= low for w in held.words])
-    k.need_shared(_KEPT, "u32", len(held.words) * held.lanes)
-    k.need_shared(_FILL, "i32", 1)
-    with k.if_(k.lane().eq(0)):
-        k.store(_FILL, 0, 0)
-    k.barrier()
-    lane = k.op("subgroup_lane", type=I32)
-    before = _before(held, mine)
-    base = k.var(k.lit(0, I32), name="base")
-    with k.if_(lane.eq(WARP - 1)):
-        k.set(base, k.op("atomic", 0, before + mine, type=I32, mem=_FILL, kind="add"))
-    at = k.var(k.op("subgroup_broadcast", k.copy(base), lane=WARP - 1) + before, name="at")
-    with k.if_(mine > 0):
+    def take(self) -> None:
+        """Finds and writes the row's `wanted` blocks, one at least."""
+        held, crew, k = self.held, self.crew, self.crew.k
+        parts = crew.job.request.schedule.get("parts")
+        size = len(held.words) // max(parts, 1)
+        parted = (held.words[n * size : (n + 1) * size] for n in range(max(parts, 1)))
+        tops = [_over(crew, words, "max") for words in parted]
+        crew.clear()
+        k.shared(_MAP, "u32", crew.lanes)
+        k.store(_MAP, k.lane(), k.lit(0, U32))
+        k.shared(_LIST, "u32", held.all)
+        ends = crew.ends(*(_signed(crew, _over(crew, tops, kind)) for kind in ("min", "max")))
+        low, high = (_unsigned(crew, x) for x in ends)
+        if parts:
+            found, _ = crew.binned(_each(tops), low, high - low, held.wanted)
+            low = k.op("max", found.word, k.lit(1, U32))
+        else:
+            low = k.lit(1, U32)
+        mine = k.lit(0, I32)
         for word in held.words:
+            mine = mine + k.cast(word >= low, "i32")
+        places = crew.scanned(mine)
+        # A register of its own: words are compared again, not kept apart.
+        edge = k.copy(low)
+        with k.if_(k.op("agree", places.all <= held.all // 2)):
+            self._list(edge, places.before)
+            self._choose(lambda use: self._listed(places.all, use), low, high)
+        with k.else_():
+            for n, word in enumerate(held.words):
+                k.store(_LIST, held.block(n), word)
+            self._choose(self._every, k.lit(1, U32), high)
+        k.barrier()
+        self._write()
+
+    def _list(self, low: Val, first: Val) -> None:
+        """Words from `low` on and their blocks, a lane's from place `first` on."""
+        held, k = self.held, self.crew.k
+        at, half = k.var(first, name="at"), held.all // 2
+        for n, word in enumerate(held.words):
             with k.if_(word >= low):
-                k.store(_KEPT, k.copy(at), word)
+                place = k.copy(at)
+                k.store(_LIST, place, word)
+                k.store(_LIST, place + half, k.bitcast(held.block(n), U32))
                 k.set(at, at + 1)
-    k.barrier()
-    return k.op("agree", k.load(_FILL, 0))
+
+    def _listed(self, many: Val, use: Use) -> None:
+        """Hands every word and block of the list over that is a lane's."""
+        k = self.crew.k
+        with k.for_(k.lane(), many, self.crew.lanes, unroll=1, name="i") as i:
+            use(k.load(_LIST, i), k.load(_LIST, i + self.held.all // 2))
+
+    def _every(self, use: Use) -> None:
+        """The same of all words, each at its block."""
+        k = self.crew.k
+        with k.for_(k.lane(), self.held.all, self.crew.lanes, unroll=1, name="i") as i:
+            use(k.load(_LIST, i), k.bitcast(i, U32))
+
+    def _choose(self, items: Callable[[Use], None], low: Val, high: Val) -> None:
+        """The blocks that are taken, as bits of the map."""
+        crew, k = self.crew, self.crew.k
+        k.barrier()
+        found = crew.narrowed(
+            lambda count: items(lambda word, block: count(word)), low, high, self.held.wanted
+        )
+        end = k.var(k.lit(self.held.all, U32), name="end")
+        with k.if_(k.op("agree", found.same > found.left)):
+            k.set(end, self._cut(items, found.word, found.left))
+        edge = k.copy(end)
+
+        def mark(word: Val, block: Val) -> None:
+            is_taken = (word > found.word) | (word.eq(found.word) & (block < edge))
+            with k.if_(is_taken):
+                at = k.bitcast(block >> 5, I32)
+                k.op("atomic", at, k.lit(1, U32) << (block & 31), type=U32, mem=_MAP, kind="or")
+
+        items(mark)
+
+    def _cut(self, items: Callable[[Use], None], word: Val, left: Val) -> Val:
+        """Of words that equal the last one taken, `left` are: those before this block."""
+        crew, k, last = self.crew, self.crew.k, self.held.all - 1
+
+        def each(count: Callable[[Val], None]) -> None:
+            def use(other: Val, block: Val) -> None:
+                with k.if_(other.eq(word)):
+                    count(k.lit(last, U32) - block)
+
+            items(use)
+
+        found = crew.narrowed(each, k.lit(0, U32), k.lit(last, U32), left)
+        return k.lit(last + 1, U32) - found.word
+
+    def _write(self) -> None:
+        """A lane's word of the map: its blocks, at their places."""
+        crew, k, job = self.crew, self.crew.k, self.crew.job
+        bits = k.var(k.load(_MAP, k.lane()), U32, "bits")
+        at = k.var(crew.scanned(_ones_of(crew, k.copy(bits))).before, name="at")
+        with k.block_() as head:
+            is_open = bits.ne(0)
+        with k.while_(head, is_open):
+            lowest = k.copy(bits & (k.lit(0, U32) - bits))
+            place = k.bitcast(k.bitcast(k.cast(lowest, "f32"), U32) >> 23, I32) - 127
+            where = (*self.lead, job.indexer.atom(k.copy(at), self.most))
+            self.sink.store(job, where, k.lane() * 32 + place)
+            k.set(bits, bits ^ lowest)
+            k.set(at, at + 1)
 
 
-def _before(held: Held, mine: Val) -> Val:
-    """The sum over the lanes of the subgroup before this one."""
-    k, lane = held.job.k, held.job.k.op("subgroup_lane", type=I32)
-    total = mine
-    for d in (1, 2, 4, 8, 16):
-        below = k.op("shuffle", total, k.op("max", lane - d, 0))
-        total = total + k.select(lane >= d, below, k.lit(0, mine.ty))
-    return total - mine
+def _each(words: list[Val]) -> Callable[[Callable[[Val], None]], None]:
+    def hand(count: Callable[[Val], None]) -> None:
+        for word in words:
+            count(word)
+
+    return hand
 
 
-def _cut(held: Held, last: Val, left: Val) -> Val:
-    """The block before which `left` words equal `last`, where there are more than that."""
-    k = held.job.k
-    place = k.var(k.lit(0, I32), name="cut")
-    turn = k.var(k.lit(0, I32), name="turn")
-    blocks = len(held.words) * held.lanes
-    with k.for_(0, blocks.bit_length(), unroll=1, name="bit") as bit:
-        trial = k.copy(place | (k.lit(1 << (blocks.bit_length() - 1), I32) >> bit))
-        flags = [w.eq(last) & (held.block(n) < trial) for n, w in enumerate(held.words)]
-        total = held.counted(k.copy(turn), _ones(held, flags))
-        k.set(turn, k.lit(1, I32) - turn)
-        k.set(place, k.select(total <= left, trial, place))
-    return k.copy(place)
+def _over(crew: Crew, values: Sequence[Val], kind: str) -> Val:
+    """The least or the largest of a lane's words."""
+    found = values[0]
+    for v in values[1:]:
+        found = crew.k.op(kind, found, v)
+    return found
 
 
-def _write(held: Held, sink: Sink, lead: Coords, most: int, last: Val, place: Val) -> None:
-    """Every lane's taken blocks, at their places."""
-    job, k, vector = held.job, held.job.k, held.vector
-    taken = [(w > last) | (w.eq(last) & (held.block(n) < place)) for n, w in enumerate(held.words)]
-    vectors = len(taken) // vector
-    own = [_ones(held, taken[n * vector : (n + 1) * vector]) for n in range(vectors)]
-    before, totals = _scanned(held, own)
-    starts = _starts(held, totals)
-    for n in range(vectors):
-        with k.if_(own[n] > 0):
-            at = k.var(starts[n] + before[n], name="at")
-            for e in range(vector):
-                flag = taken[n * vector + e]
-                with k.if_(flag):
-                    where = (*lead, job.indexer.atom(k.copy(at), most))
-                    sink.store(job, where, held.block(n * vector + e))
-                k.set(at, at + k.cast(flag, "i32"))
+def _signed(crew: Crew, word: Val) -> Val:
+    """An i32 in the order of the words."""
+    return crew.k.bitcast(word ^ 0x80000000, I32)
 
 
-def _scanned(held: Held, own: list[Val]) -> tuple[list[Val], list[Val]]:
-    """Of each vector's counts: the sum over the subgroup's lanes before, and over all of them.
-    Several vectors share a word, a byte each: a subgroup's sum is at most 128."""
-    k = held.job.k
-    before: list[Val] = []
-    totals: list[Val] = []
-    for first in range(0, len(own), _PACKED):
-        part = own[first : first + _PACKED]
-        packed = part[0]
-        for n, x in enumerate(part[1:], 1):
-            packed = packed | (x << (8 * n))
-        word = k.bitcast(packed, U32)
-        sums = _before(held, word)
-        all_ = k.op("subgroup_broadcast", sums + word, lane=WARP - 1)
-        for n in range(len(part)):
-            before.append(k.bitcast((sums >> (8 * n)) & 0xFF, I32))
-            totals.append(k.bitcast((all_ >> (8 * n)) & 0xFF, I32))
-    return before, totals
+def _unsigned(crew: Crew, value: Val) -> Val:
+    return crew.k.bitcast(value, U32) ^ 0x80000000
 
 
-def _starts(held: Held, totals: list[Val]) -> list[Val]:
-    """Where each vector's blocks of this subgroup start among all that are taken."""
-    k, warps = held.job.k, held.warps
-    warp, lane = k.op("subgroup_id", type=I32), k.op("subgroup_lane", type=I32)
-    k.need_shared(_TOTALS, "i32", len(totals) * warps)
-    with k.if_(lane.eq(0)):
-        for n, total in enumerate(totals):
-            k.store(_TOTALS, n * warps + warp, total)
-    k.barrier()
-    starts: list[Val] = []
-    carry = k.lit(0, I32)
-    there = k.op("min", lane, warps - 1) if warps < WARP else lane
-    for n in range(len(totals)):
-        theirs = k.load(_TOTALS, n * warps + there)
-        if warps < WARP:
-            theirs = k.select(lane < warps, theirs, k.lit(0, I32))
-        both = theirs + k.select(lane < warp, theirs << 16, k.lit(0, I32))
-        both = k.op("subgroup_reduce", both, kind="add", width=WARP)
-        starts.append(carry + (both >> 16))
-        carry = carry + (both & 0xFFFF)
-    return starts
+def _ones_of(crew: Crew, word: Val) -> Val:
+    """How many bits of a u32 are set."""
+    k = crew.k
+    pairs = word - ((word >> 1) & 0x55555555)
+    fours = (pairs & 0x33333333) + ((pairs >> 2) & 0x33333333)
+    bytes_ = (fours + (fours >> 4)) & 0x0F0F0F0F
+    return k.bitcast((bytes_ * 0x01010101) >> 24, I32)

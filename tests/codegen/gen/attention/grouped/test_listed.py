@@ -108,7 +108,9 @@ def test_a_cache_of_2_to_the_31_elements_is_read_at_its_real_addresses():
     simulate(call.kernel, {n: x for (n, _), x in buffers.items()}, call.grid, [last])
     out = next(x for (_, kind), x in buffers.items() if kind == "out")
     row, head = b - 1, hkv - 1
-    seen = np.concatenate([(ids[row][:, None] * 4 + np.arange(4)).reshape(-1), [keys - 4, keys - 3, keys - 2]])
+    seen = np.concatenate(
+        [(ids[row][:, None] * 4 + np.arange(4)).reshape(-1), [keys - 4, keys - 3, keys - 2]]
+    )
     at = ((row * hkv + head) * keys + np.unique(seen)[:, None]) * width + np.arange(width)
     k, v = held(_far(at, 0)), held(_far(at, 1))
     for n in range(hq // hkv):
