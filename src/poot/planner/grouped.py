@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import cast
 
+from poot.ir.attrs import int_attr
 from poot.ir.dtypes import DTYPES
 from poot.ir.graph import Eqn, Graph, Var
 from poot.limits import DeviceLimits
@@ -163,19 +164,50 @@ def choose_grouped(
         return f"{limits.name} has too little workgroup memory"
     warps, residents, stages, tile = found
     groups, spread = geometry(shape.units, limits.compute_units * residents)
-    if shape.lists and spread > parts:
-        groups, spread = shape.units * parts, parts
+    mergers = 0
+    if shape.lists:
+        groups, spread, mergers = _of_lists(eqn, shape, found, limits, (groups, spread), parts)
     params = {
         "warps": warps, "stages": stages, "tile": tile, "groups": groups, "spread": spread,
         "residents": residents, "cuts": shape.cuts, "matrix": int(is_matrix),
+        "mergers": mergers,
     }  # fmt: skip
     schedule = Schedule("grouped", tuple(sorted(params.items())))
     why = (
         f"{shape.units} units of {shape.repeat} query heads on {groups} groups of {warps} warps, "
         f"{residents} a compute unit, all resident at once"
+        + f", and {mergers} a unit that add up parts"
+        * (mergers > 0)
     )
     scratch = Scratch("u32", _word_count(shape, warps, groups), True)
     return Choice(schedule, (Layout(),) * len(body.inputs), (scratch,), why)
+
+
+def _of_lists(
+    eqn: Eqn, shape: _Shape, numbers: Numbers, limits: DeviceLimits, usual: tuple[int, int],
+    most: int,
+) -> tuple[int, int, int]:  # fmt: skip
+    """(groups, groups a unit, groups a unit that only add up parts) over short lists. Where there
+    is room, a round of channels has a merger, and the fewest groups share a unit with which their
+    subgroups take as few tiles as with all."""
+    warps, residents, _, tile = numbers
+    groups, spread = usual
+    each = limits.compute_units * residents // shape.units
+    rounds = _rounds(shape, warps)
+    slots = (_operands(eqn)["ids"].type.shape[3] + 1) * int_attr(eqn, "ratio")
+    tiles = -(-min(slots, shape.keys) // tile)
+    if each >= rounds + 2 and tiles > warps:
+        deep = -(-tiles // (warps * (each - rounds)))
+        spread = -(-tiles // (warps * deep))
+        return shape.units * spread, spread, rounds
+    if spread > most:
+        return shape.units * most, most, 0
+    return groups, spread, 0
+
+
+def _rounds(shape: _Shape, warps: int) -> int:
+    """Rounds of channel pairs in which a group's lanes go over a unit's results."""
+    return -(-(shape.repeat * shape.width // 2) // (warps * WARP))
 
 
 def _fits(shape: _Shape, numbers: Numbers, limits: DeviceLimits) -> bool:
@@ -192,5 +224,4 @@ def _fits(shape: _Shape, numbers: Numbers, limits: DeviceLimits) -> bool:
 
 def _word_count(shape: _Shape, warps: int, groups: int) -> int:
     pairs = shape.repeat * shape.width // 2
-    rounds = -(-pairs // (warps * WARP))
-    return groups * pairs * 2 + groups * rounds * warps * 2
+    return groups * pairs * 2 + groups * _rounds(shape, warps) * warps * 2

@@ -37,11 +37,28 @@ FORMS = (
     (replace(BASE, width=256, value_width=256), 4),
     (replace(BASE, width=128, value_width=128, batch=3), 4),
 )
+# Enough compute units for a merger a round of channels.
+WIDE = replace(BASE, heads=12, width=256, value_width=256, keys=700, listed=60)
+MERGED = (
+    (replace(WIDE, batch=1, positions=(699,)), 40),
+    (replace(WIDE, positions=(2, 500), lse=True, sink=True), 44),
+    (replace(WIDE, batch=1, heads=6, lists=2, dtype="f16", paged=True), 30),
+)
 
 
 @pytest.mark.parametrize("form, compute_units", FORMS, ids=str)
 def test_every_list_is_the_oracles(form: Form, compute_units: int):
     assert check_form(form, card(compute_units)).schedule.name == "grouped"
+
+
+@pytest.mark.parametrize("form, compute_units", MERGED, ids=str)
+def test_groups_that_only_merge_add_up_every_part(form: Form, compute_units: int):
+    request = check_form(form, card(compute_units))
+    rounds = request.schedule.get("mergers")
+    assert rounds > 0
+    (call,) = lower(request, card(compute_units)).calls
+    units = form.batch * form.kv_heads * request.schedule.get("cuts")
+    assert call.grid[0] == request.schedule.get("groups") + units * rounds <= compute_units
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])

@@ -33,7 +33,8 @@ def lower_grouped(request: Request, limits: DeviceLimits) -> Lowered:
     team = Team.of(job, form)
     _Kernel(team, Results(team, tuple(sinks))).write()
     asked = Attributes(overlap=form.lets_next_begin, is_resident=form.is_split)
-    call = KernelCall(job.k.kernel(), (form.groups, 1, 1), tuple(job.args), attributes=asked)
+    grid = (form.groups + form.parts.batch * form.sets * form.mergers, 1, 1)
+    call = KernelCall(job.k.kernel(), grid, tuple(job.args), attributes=asked)
     return Lowered((call,))
 
 
@@ -55,7 +56,17 @@ class _Kernel:
             k.do("grid_trigger")
         k.do("grid_wait")
         segment = Segment.fresh(self.team)
-        is_one = self.form.lengths == "one"
+        if self.form.mergers:
+            with k.if_(self.team.group >= self.form.groups):
+                self.merge.collect(segment)
+            with k.else_():
+                self._work(segment)
+        else:
+            self._work(segment)
+
+    def _work(self, segment: Segment) -> None:
+        """A group's share of the tiles."""
+        k, is_one = self.k, self.form.lengths == "one"
         length = self.team.length(self.team.number(0)) if is_one else self.team.number(0)
         with k.if_(self.shares.deal(segment)):
             self.ring.start(segment)

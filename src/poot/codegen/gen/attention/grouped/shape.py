@@ -23,7 +23,8 @@ class Form:
     are equally long, and 0 says that shares of equal cost are cut from all of them.
 
     `lengths` is "fixed" (no length operand), "one" (one batch row, spread over the groups) or
-    "many". Of selected blocks a unit's keys are the slots of its list (`listed.py`): shares are cut
+    "many". With `mergers`, so many groups a unit beyond those `groups` do nothing but add up parts.
+    Of selected blocks a unit's keys are the slots of its list (`listed.py`): shares are cut
     for as many as there may be, "fixed", and each unit ends where its list does.
     """
 
@@ -38,6 +39,7 @@ class Form:
     is_matrix: bool
     is_paged: bool
     lengths: str
+    mergers: int = 0
 
     @staticmethod
     def of(request: Request) -> Form:
@@ -51,6 +53,7 @@ class Form:
         return Form(
             parts, get("warps"), get("stages"), get("tile"), get("groups"), get("spread"),
             get("residents"), get("cuts"), bool(get("matrix")), "read" in parts.at, lengths,
+            get("mergers"),
         )  # fmt: skip
 
     @property

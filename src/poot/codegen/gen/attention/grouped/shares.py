@@ -151,6 +151,8 @@ class Shares:
         ):  # fmt: skip
             k.set(register, value)
         parts = k.op("min", quotient(k, tiles + (form.warps - 1), form.warps), form.spread)
+        if form.mergers:  # every group leaves a part, of nothing too: nobody else knows the list
+            parts = self.team.number(form.spread)
         k.set(self.share.parts, parts)
         return self._split(self.team.group, form.spread)[1] < parts
 
