@@ -167,6 +167,9 @@ def choose_grouped(
     mergers = 0
     if shape.lists:
         groups, spread, mergers = _of_lists(eqn, shape, found, limits, (groups, spread), parts)
+        # Two tiles a subgroup are on their way from the start: a third stage is only more code.
+        if _slots(eqn, shape) <= 2 * tile * warps * spread:
+            stages = 2
     params = {
         "warps": warps, "stages": stages, "tile": tile, "groups": groups, "spread": spread,
         "residents": residents, "cuts": shape.cuts, "matrix": int(is_matrix),
@@ -194,8 +197,7 @@ def _of_lists(
     groups, spread = usual
     each = limits.compute_units * residents // shape.units
     rounds = _rounds(shape, warps)
-    slots = (_operands(eqn)["ids"].type.shape[3] + 1) * int_attr(eqn, "ratio")
-    tiles = -(-min(slots, shape.keys) // tile)
+    tiles = -(-_slots(eqn, shape) // tile)
     if each >= rounds + 2 and tiles > warps:
         deep = -(-tiles // (warps * (each - rounds)))
         spread = -(-tiles // (warps * deep))
@@ -203,6 +205,12 @@ def _of_lists(
     if spread > most:
         return shape.units * most, most, 0
     return groups, spread, 0
+
+
+def _slots(eqn: Eqn, shape: _Shape) -> int:
+    """Keys that a row visits at the most."""
+    listed = _operands(eqn)["ids"].type.shape[3]
+    return min((listed + 1) * int_attr(eqn, "ratio"), shape.keys)
 
 
 def _rounds(shape: _Shape, warps: int) -> int:

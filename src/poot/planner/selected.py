@@ -202,6 +202,8 @@ def choose_block_scores(eqn: Eqn, limits: DeviceLimits) -> tuple[Schedule, str]:
             "where there is one"
         )
     turns = max(1, _KEY_WORDS // (width // 4))
+    if batch * blocks <= SCORED * _SCORE_WARPS * _SCORE_RESIDENTS * limits.compute_units:
+        turns = 1  # every subgroup has one tile, and fewer have two
     steps = batch * -(-blocks // (SCORED * turns))
     most = limits.compute_units * _SCORE_RESIDENTS
     groups = max(1, min(most, -(-steps // _SCORE_WARPS)))
