@@ -99,12 +99,13 @@ def _far(at: np.ndarray, seed: int) -> np.ndarray:
 def test_a_cache_of_2_to_the_31_elements_is_read_at_its_real_addresses():
     b, hq, hkv, keys, width, listed = 32, 4, 2, 131072, 256, 6
     q, kv = f"bf16[{b},{hq},1,{width}]", f"bf16[{b},{hkv},{keys},{width}]"
+    attrs = "operands=(q, k, v, ids, positions) ratio=4 scale=0.25"
     text = f"""slot v0: {q} "q"
                slot v1: {kv} "k"
                slot v2: {kv} "v"
                slot v3: i32[{b},1,1,{listed}] "ids"
                slot v4: i32[{b},1] "at" range=(0, {keys})
-               v5: {q} = selected_attention(v0, v1, v2, v3, v4) operands=(q, k, v, ids, positions) ratio=4 scale=0.25
+               v5: {q} = selected_attention(v0, v1, v2, v3, v4) {attrs}
                out v5"""
     request = request_of(text, "attention", limits=card(64))
     (call,) = lower(request, card(64)).calls
