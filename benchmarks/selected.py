@@ -37,6 +37,10 @@ from poot.ops import Array
 from poot.session import Session
 
 
+# Layers whose selection together is past the card's level-2 cache.
+LAYERS, LEAST_INDEXED, REPLAYS = 8, 4, 10
+
+
 @dataclass(frozen=True, slots=True)
 class Size:
     """A decode: rows, keys, heads and widths, the indexer's heads and width, blocks."""
@@ -56,6 +60,10 @@ class Size:
     @property
     def blocks(self) -> int:
         return self.keys // self.ratio
+
+    def layers_of(self, entry: str) -> int:
+        """Layers of an entry point: of the indexer some more, its keys being few."""
+        return max(self.layers, LEAST_INDEXED) if entry == "indexer" else self.layers
 
     def nbytes(self, entry: str) -> int:
         """Bytes that have to be read: keys and values, block keys."""
@@ -77,8 +85,6 @@ SIZES = {
     "cpu": Size(1, 32768, 24, 2, 256, 4, 128, 4, 512, "f32"),
 }
 BATCHES = {"cuda": (1, 32), "cpu": (1,)}
-# Layers whose selection together is past the card's level-2 cache.
-LAYERS, REPLAYS = 8, 10
 ENTRIES = ("dense", "selected", "indexer")
 
 
@@ -109,10 +115,11 @@ def graphs(size: Size) -> dict[str, object]:
         return [ops.block_scores(index, keys) for keys in blocks], blocks
 
     caches, keys = ((cache, cache),) * s.layers, (blocks,) * s.layers
+    all_keys = (blocks,) * s.layers_of("indexer")
     return {
         "dense": poot.trace(dense, (caches, q, pos)),
         "selected": poot.trace(selected, (caches, keys, q, index, pos)),
-        "indexer": poot.trace(indexer, (keys, index)),
+        "indexer": poot.trace(indexer, (all_keys, index)),
     }
 
 
@@ -202,7 +209,7 @@ def measure(size: Size, target: str, rounds: int) -> dict[str, object]:
     for n in range(rounds + 2):
         for entry in ENTRIES:
             if on_card:
-                us = replayed(session, entry, taken(entry, slots)) / size.layers
+                us = replayed(session, entry, taken(entry, slots)) / size.layers_of(entry)
                 if n >= 2:
                     times[entry].append(us)
                 continue
@@ -221,7 +228,8 @@ def measure(size: Size, target: str, rounds: int) -> dict[str, object]:
         "GB/s": {e: size.nbytes(e) / t / 1e3 for e, t in middle.items()},
         "times faster than dense": middle["dense"] / middle["selected"],
         "bytes allow": size.nbytes("dense") / size.nbytes("selected"),
-        "launches": {name: [statistics.median(t), min(t)] for name, t in parts.items()},
+        **({"launches": {name: [statistics.median(t), min(t)] for name, t in parts.items()}}
+           if parts else {}),
     }  # fmt: skip
 
 

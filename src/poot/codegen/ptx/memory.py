@@ -99,7 +99,8 @@ class Memory:
             root, extra = b.resolve(index), 0
         if isinstance(root, Lit):
             at = int(root.value) + extra
-            return self._fixed(b, base, at % (1 << 32) if is_long else at, nbytes, start, mem)
+            at += 1 << 32 if is_long and at < 0 else 0
+            return self._fixed(b, base, at, nbytes, start, mem)
         spell = b.one(root)
         key = ("place", base, spell, nbytes)
         is_fixed = not root.mutable
