@@ -36,7 +36,6 @@ from poot.ir.dtypes import DTYPES
 from poot.ops import Array
 from poot.session import Session
 
-
 # Layers whose selection together is past the card's level-2 cache.
 LAYERS, LEAST_INDEXED, REPLAYS = 8, 4, 10
 
@@ -216,7 +215,7 @@ def measure(size: Size, target: str, rounds: int) -> dict[str, object]:
             got = session.profile(entry, **taken(entry, slots))
             if n < 2:
                 continue
-            times[entry].append(got.us)
+            times[entry].append(got.us / size.layers_of(entry))
             for step, kernel, us in got.launches if entry == "selected" else ():
                 parts.setdefault(f"{kernel} ({step})", []).append(us)
     session.close()
