@@ -79,6 +79,14 @@ def test_a_row_whose_block_is_just_complete_may_leave_it_out(target: str):
 
 
 @on()
+@pytest.mark.parametrize("ratio, always", [(4, "window(9)"), (1, "window(16)"), (1, "none")])
+def test_a_window_or_nothing_is_visited_besides_the_list(target: str, ratio: int, always: str):
+    check(target, [[39, 40], [20, 21]], 64, ratio, 3, always=always)
+    if always != "none":
+        check(target, [[5], [17]], 64, ratio, 3, always=always)
+
+
+@on()
 def test_where_all_blocks_are_selected_it_is_dense_causal_attention(target: str):
     """Case 2."""
     at = np.array([[20, 21, 22], [3, 4, 5]])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from poot.ir.rules.selected import always_of
 from poot.oracle.fused import (
     BLOCK_NBYTES,
     f32,
@@ -17,8 +18,9 @@ from poot.oracle.rows import At, row
 
 
 def candidates(positions: np.ndarray, ratio: int, always: str) -> np.ndarray:
-    """How many blocks a row at each position may list: those complete before it; int64."""
-    seen = positions.astype(np.int64) + (1 if always == "tail" else 0)
+    """How many blocks a row at each position may list: those complete before it, or before the
+    keys that it always visits; int64."""
+    seen = positions.astype(np.int64) + (1 - always_of(always).last)
     return np.maximum(seen, 0) // ratio
 
 
@@ -115,4 +117,5 @@ def visited(
     t = np.arange(keys)
     where = positions[:, None, :, None]
     start = (candidates(positions, ratio, always) * ratio)[:, None, :, None]
-    return (chosen[..., t // ratio] | (t >= start)) & (t <= where)
+    beyond = (t >= start) if always_of(always).is_any else np.False_
+    return (chosen[..., t // ratio] | beyond) & (t <= where)

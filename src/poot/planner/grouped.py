@@ -13,6 +13,7 @@ from typing import cast
 from poot.ir.attrs import int_attr
 from poot.ir.dtypes import DTYPES
 from poot.ir.graph import Eqn, Graph, Var
+from poot.ir.rules.selected import always_of
 from poot.limits import DeviceLimits
 from poot.planner.request import Choice, Layout, Schedule, Scratch
 
@@ -209,8 +210,8 @@ def _of_lists(
 
 def _slots(eqn: Eqn, shape: _Shape) -> int:
     """Keys that a row visits at the most."""
-    listed = _operands(eqn)["ids"].type.shape[3]
-    return min((listed + 1) * int_attr(eqn, "ratio"), shape.keys)
+    listed, ratio = _operands(eqn)["ids"].type.shape[3], int_attr(eqn, "ratio")
+    return min(listed * ratio + always_of(eqn.attr("always")).reach(ratio), shape.keys)
 
 
 def _rounds(shape: _Shape, warps: int) -> int:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from poot.errors import AttentionLds, CapabilityError
 from poot.ir.attrs import int_attr, strs_attr
 from poot.ir.graph import Eqn, Graph
+from poot.ir.rules.selected import Always, always_of
 from poot.limits import DeviceLimits
 from poot.planner.powers import power_of_two_below
 from poot.planner.request import Schedule, Scratch
@@ -50,6 +51,7 @@ class Shape:
     lists: int
     listed: int
     ratio: int
+    always: Always
 
     @property
     def sharing(self) -> int:
@@ -60,7 +62,8 @@ class Shape:
     @property
     def slots(self) -> int:
         """Keys that one row visits at the most."""
-        return min((self.listed + 1) * self.ratio, -(-self.keys // self.ratio) * self.ratio)
+        slots = self.listed * self.ratio + self.always.reach(self.ratio)
+        return min(slots, -(-self.keys // self.ratio) * self.ratio)
 
 
 def shape_of(eqn: Eqn) -> Shape:
@@ -71,7 +74,7 @@ def shape_of(eqn: Eqn) -> Shape:
     ids = at["ids"].type.shape
     return Shape(
         batch, heads, at["k"].type.shape[1], rows, keys, width, at["v"].type.shape[-1], ids[1],
-        ids[3], int_attr(eqn, "ratio"),
+        ids[3], int_attr(eqn, "ratio"), always_of(eqn.attr("always")),
     )  # fmt: skip
 
 
@@ -123,7 +126,7 @@ def _may_share(body: Graph, eqn: Eqn, limits: DeviceLimits) -> bool:
 def union_room(eqn: Eqn, rows: int) -> int:
     """How many blocks the lists of so many rows name at the most, their own blocks among them."""
     s = shape_of(eqn)
-    return min(rows * (s.listed + 1), -(-s.keys // s.ratio))
+    return min(rows * (s.listed + s.always.blocks(s.ratio)), -(-s.keys // s.ratio))
 
 
 def _tile(s: Shape, limits: DeviceLimits, may_share: bool) -> tuple[int, int, int, int]:

@@ -78,7 +78,8 @@ def test_what_does_not_fit_is_refused():
     declined("pools", read="i32[2,7]")
     declined("read i32", k="f32[50,3,16]", v="f32[50,3,8]", read="i32[7]")
     declined("a ratio", {"ratio": 0})
-    declined("always", {"always": "none"})
+    for always in ("some", "window(0)", "window", "window(03)"):
+        declined("always", {"always": always})
     with pytest.raises(TypeRuleError, match="operands in order"):
         selected(len="i32[2]", read="i32[2,7]")
     with pytest.raises(TypeRuleError, match="q, k, v, ids, positions"):

@@ -23,6 +23,8 @@ FORMS = (
     (replace(BASE, positions=(2, 399)), 3),
     (replace(BASE, positions=(399, 3), always="own"), 4),
     (replace(BASE, ratio=1, listed=50), 5),
+    (replace(BASE, always="window(70)", positions=(399, 60)), 5),
+    (replace(BASE, always="none", sink=True, ratio=1, listed=50, lists=2), 5),
     (replace(BASE, ratio=3, listed=21), 5),
     (replace(BASE, ratio=32, listed=5), 3),
     (replace(BASE, lists=2), 3),

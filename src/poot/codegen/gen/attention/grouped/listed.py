@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from poot.codegen.gen.attention.grouped.shape import WARP, Form
 from poot.codegen.gen.attention.grouped.team import Team, input_name, quotient
 from poot.codegen.gen.index import ZERO
-from poot.codegen.gen.selection.visits import candidates, limit_of
+from poot.codegen.gen.selection.visits import always, candidates, limit_of
 from poot.codegen.kir.build import Val
 from poot.ir.attrs import int_attr
 
@@ -47,7 +47,7 @@ class Visit:
         listed = _end_of_list(team, _list_at(team, row, head)) * ratio
         for register, value in zip(self.fields(), (listed, start, limit), strict=True):
             k.set(register, value)
-        rest = k.op("min", k.op("max", limit - start, 0), ratio)
+        rest = k.op("min", k.op("max", limit - start, 0), always(parts.eqn).reach(ratio))
         return k.op("min", listed + rest, team.form.most)
 
     def key(self, team: Team, row: Val, head: Val, slot: Val) -> Val:
@@ -60,7 +60,8 @@ class Visit:
         beyond = slot - self.listed
         is_own = beyond < 0
         key = k.select(is_own, own, self.start + beyond)
-        is_there = (key >= 0) & (key < self.limit) & (is_own | (beyond < ratio))
+        is_beyond = beyond < always(parts.eqn).reach(ratio)
+        is_there = (key >= 0) & (key < self.limit) & (is_own | is_beyond)
         return k.select(is_there, key, team.number(-1))
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from poot.codegen.gen.attention.parts import Parts, attention_eqn, parts_of
 from poot.ir.attrs import int_attr
 from poot.ir.dtypes import DTYPES
+from poot.ir.rules.selected import always_of
 from poot.planner.request import Request
 
 WARP = 32
@@ -90,7 +91,8 @@ class Form:
         """The most keys that a row sees: causal bounds the one query row there is."""
         if self.is_listed:
             ratio, listed = int_attr(self.parts.eqn, "ratio"), self.parts.at["ids"].type.shape[3]
-            return min((listed + 1) * ratio, -(-self.parts.keys // ratio) * ratio)
+            slots = listed * ratio + always_of(self.parts.eqn.attr("always")).reach(ratio)
+            return min(slots, -(-self.parts.keys // ratio) * ratio)
         causal = self.parts.causal
         return self.parts.keys if causal is None else max(0, min(self.parts.keys, causal + 1))
 
