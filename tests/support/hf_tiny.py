@@ -85,6 +85,8 @@ TINY: Mapping[str, tuple[str, Mapping[str, object]]] = {
                            "num_local_experts": 4, "num_experts_per_tok": 2,
                            "rope_parameters": {**_YARN, "truncate": False}}),
     "bloom": ("Bloom", {"vocab_size": 97, "hidden_size": 48, "n_layer": 2, "n_head": 6}),
+    "mpt": ("Mpt", {"vocab_size": 97, "d_model": 48, "n_layers": 2, "n_heads": 6,
+                    "max_seq_len": 256, "attn_config": {"clip_qkv": 0.8}}),
     "deepseek_v2": ("DeepseekV2", {**_MLA, "q_lora_rank": None, "topk_method":
                                    "group_limited_greedy", "n_group": 4, "topk_group": 2,
                                    "rope_parameters": {**_YARN, "mscale": 0.707,

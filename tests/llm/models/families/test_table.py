@@ -70,6 +70,9 @@ def test_a_size_that_is_absurd_is_a_format_error_or_no_size_at_all(name: str, va
         ),
         ("deepseek_v2", {"norm_topk_prob": True}, "norm_topk_prob is True"),
         ("deepseek_v3", {"n_group": 3}, "a divisor of 8 experts"),
+        ("mpt", {"attn_config": {"qk_ln": True}}, "qk_ln is True"),
+        ("mpt", {"attn_config": {"alibi": False}}, "alibi is False"),
+        ("mpt", {"n_heads": 5}, "a divisor of the width 48"),
         ("bloom", {"apply_residual_connection_post_layernorm": True}, "apply_residual"),
     ],
 )

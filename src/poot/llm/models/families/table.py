@@ -12,6 +12,7 @@ from poot.llm.models.families.others import (
     read_deepseek_v2,
     read_deepseek_v3,
     read_gpt_oss,
+    read_mpt,
 )
 from poot.llm.models.families.plain import (
     read_llama,
@@ -34,6 +35,7 @@ FAMILIES: Mapping[str, Callable[[Keys], Decoder]] = {
     "LlamaForCausalLM": read_llama,
     "MistralForCausalLM": read_mistral,
     "MixtralForCausalLM": read_mixtral,
+    "MptForCausalLM": read_mpt,
     "Phi3ForCausalLM": read_phi3,
     "Qwen2ForCausalLM": read_qwen2,
     "Qwen3ForCausalLM": read_qwen3,

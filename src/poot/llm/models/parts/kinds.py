@@ -14,11 +14,13 @@ from poot.ops.rope import FactorScaling, Scaling, rope_tables
 
 @dataclass(frozen=True, slots=True)
 class Norm:
-    """RMSNorm, its gain 1 + w where `plus_one`; or LayerNorm with a bias where `is_layer`."""
+    """RMSNorm, its gain 1 + w where `plus_one`; or LayerNorm where `is_layer`, with a bias where
+    `is_biased` too."""
 
     eps: float
     plus_one: bool = False
     is_layer: bool = False
+    is_biased: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +45,8 @@ class Rotary:
 class Heads:
     """Attention with keys and values of their own: query head h reads key head h // (heads /
     kv_heads). `fused`: "" for three matrices; "rows", one whose outputs are q, k, v; "heads", one
-    whose outputs are q, k, v of each head. `qk_norm` is taken over each head before rotation."""
+    whose outputs are q, k, v of each head. `clip` bounds what the projections make, `qk_norm` is
+    taken over each head before rotation. `slopes`: ALiBi's, one a head, or none."""
 
     heads: int
     kv_heads: int
@@ -55,7 +58,8 @@ class Heads:
     is_sunk: bool = False
     is_biased: bool = False
     is_out_biased: bool = False
-    has_slopes: bool = False
+    slopes: tuple[float, ...] = ()
+    clip: float | None = None
     qk_norm: Norm | None = None
     fused: str = ""
 

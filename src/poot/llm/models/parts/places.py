@@ -65,6 +65,27 @@ def prefix_of(model: Decoder, files: TensorFiles) -> str:
     return "" if embed not in files.tensors and bare in files.tensors else own
 
 
+def lora_targets(layer: Layer, width: int) -> dict[str, tuple[int, int]]:
+    """The matrices of a layer that an adapter may change: name -> (in, out). Routers, experts and
+    what latent attention multiplies into its queries are none."""
+    return {
+        name: (shape[1], shape[0])
+        for name, shape in _layer_shapes(layer, width).items()
+        if len(shape) == 2 and name not in ("router", "kv_b") and not name.startswith("each_")
+    }
+
+
+def lora_modules(model: Decoder) -> dict[str, tuple[int, str]]:
+    """The modules that an adapter may change by their names in the checkpoint, from the layers'
+    name on -> (layer, matrix)."""
+    head = model.names["layers"]
+    return {
+        f"{head}.{i}.{model.names[name]}": (i, name)
+        for i, layer in enumerate(model.layers)
+        for name in lora_targets(layer, model.width)
+    }
+
+
 def check_places(model: Decoder, files: TensorFiles) -> None:
     """Raises FormatError unless the checkpoint holds the tensors that follow from the model, in
     their shapes and in a dtype that poot reads, and no others."""
@@ -120,7 +141,7 @@ def _layer_shapes(layer: Layer, width: int) -> dict[str, Shape]:
 
 def _norm_shapes(name: str, norm: Norm, width: int) -> dict[str, Shape]:
     gain: dict[str, Shape] = {name: (width,)}
-    return gain | ({f"{name}_bias": (width,)} if norm.is_layer else {})
+    return gain | ({f"{name}_bias": (width,)} if norm.is_layer and norm.is_biased else {})
 
 
 def _place(head: str, names: dict[str, str], name: str, shape: Shape) -> Place:
