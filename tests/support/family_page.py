@@ -26,9 +26,9 @@ ENTRIES = {
 HEAD = f"""# Families and their attentions
 
 Made by `python -m tests.support.family_page` from the reports of the attention pass, which
-`explain` prints, for the profile `{LIMITS}`; a test holds the page to them. The models are those that
-[tests compare](models.md) with `transformers`: each family's own parts at sizes of a few
-kilobytes, with a cache of {LAYOUT.capacity} positions.
+`explain` prints, for the profile `{LIMITS}`; a test holds the page to them. The models are
+those that [tests compare](models.md) with `transformers`: each family's own parts at sizes of
+a few kilobytes, with a cache of {LAYOUT.capacity} positions.
 
 - *fused*: attentions that became one eqn, of the model's layers; what is declined would be said.
 - *heads* and *width*: query heads to key heads, elements of a key to elements of a value.
