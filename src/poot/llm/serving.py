@@ -34,12 +34,14 @@ SEQUENCES = 4  # of the whole capacity, that the pools have room for where nobod
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """A model bound to a device, with its engine, which is not started."""
+    """A model bound to a device, with its engine, which is not started. `modules`: what its
+    adapters may change."""
 
     checkpoint: Checkpoint
     program: api.Program
     session: Session
     engine: Engine
+    modules: Modules
 
 
 def default_blocks(capacity: int) -> int:
@@ -90,7 +92,7 @@ def serve_model(
     for name, folder in adapters:
         engine.load_adapter(name, read_adapter(folder, modules))
     progress("bind weights", 1, 1)
-    return Served(checkpoint, program, session, engine)
+    return Served(checkpoint, program, session, engine, modules)
 
 
 def adapter_modules(checkpoint: Checkpoint) -> Modules:

@@ -184,7 +184,7 @@ BAD: list[tuple[str, dict[str, object], str]] = [
     ("/v1/completions", {"prompt": ["a"] * 30, "n": 3}, "more than 64 texts"),
     ("/v1/completions", {"prompt": "a", "echo": True}, "echo is not supported"),
     ("/v1/completions", {"prompt": "a", "logit_bias": {"3": 1}}, "logit_bias is not supported"),
-    ("/v1/completions", {"prompt": "a", "presence_penalty": 1}, "presence_penalty is not"),
+    ("/v1/completions", {"prompt": "a", "presence_penalty": 3}, "presence_penalty: "),
     ("/v1/completions", {"prompt": "a", "no_such": 1}, "no_such: Extra inputs are not permitted"),
     ("/v1/completions", {"prompt": "a", "stop": [""]}, "a stop text needs 1 to 256"),
     ("/v1/completions", {"prompt": "a", "stop": ["x"] * 17}, "stop has 17 texts"),
