@@ -97,10 +97,16 @@ TINY: Mapping[str, tuple[str, Mapping[str, object]]] = {
 }  # fmt: skip
 
 
+# Others, for tests that name them.
+MORE: Mapping[str, tuple[str, Mapping[str, object]]] = {
+    "gpt_oss_wide": ("GptOss", {**TINY["gpt_oss"][1], "hidden_size": 64}),
+}
+
+
 @cache
 def tiny_model(name: str, vocab: int = 97) -> PreTrainedModel:
     """The model, in f32, all of its tensors drawn: gains near 1, biases, sinks and all."""
-    stem, said = TINY[name]
+    stem, said = {**TINY, **MORE}[name]
     is_text = "TextConfig" if stem == "Gemma3" else "Config"
     config = getattr(transformers, f"{stem}{is_text}")(**{**said, "vocab_size": vocab})
     config._attn_implementation = "eager"

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from poot.errors import FormatError
 from poot.llm.keys import Keys
+from poot.llm.models.families.coding import read_coding
 from poot.llm.models.families.gemma import read_gemma2, read_gemma3
 from poot.llm.models.families.others import (
     read_bloom,
@@ -54,4 +56,4 @@ def read_family(keys: Keys) -> Decoder:
         raise FormatError(
             f"{keys.name}: the architecture is {', '.join(names) or 'not named'}; poot has {known}"
         )
-    return FAMILIES[names[0]](keys)
+    return replace(FAMILIES[names[0]](keys), coding=read_coding(keys))

@@ -125,6 +125,16 @@ class Experts:
 
 
 @dataclass(frozen=True, slots=True)
+class Coding:
+    """How a checkpoint stores matrices in codes, by a method of `poot.llm.models.parts.coded`.
+    `block`: the rows and columns that share a scale. `zero` is added to the zeros stored."""
+
+    method: str
+    block: tuple[int, int] = (1, 1)
+    zero: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Layer:
     """Attention and feed-forward, each after a norm and added to what came in; `has_post_norms`:
     each result is normed before it is added."""
@@ -139,7 +149,8 @@ class Layer:
 class Decoder:
     """A model: embedding, layers, norm, logits. `names` gives a weight's place in the checkpoint
     (see `poot.llm.models.parts.places`). `ignored` are name endings or beginnings of tensors that
-    stand in checkpoints of the family and change no logit."""
+    stand in checkpoints of the family and change no logit. `coding`: of matrices of layers that the
+    checkpoint has in codes."""
 
     family: str
     width: int
@@ -154,3 +165,4 @@ class Decoder:
     embed_norm: Norm | None = None
     softcap: float | None = None
     ignored: tuple[str, ...] = ()
+    coding: Coding | None = None

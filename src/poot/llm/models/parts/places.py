@@ -11,9 +11,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from poot.errors import FormatError
+from poot.llm.models.parts.coded import check_coded, has_codes
 from poot.llm.models.parts.feed import dense_shapes, experts_shapes
 from poot.llm.models.parts.heads import heads_shapes
-from poot.llm.models.parts.kinds import Decoder, Dense, Heads, Layer, Norm
+from poot.llm.models.parts.kinds import Coding, Decoder, Dense, Heads, Layer, Norm
 from poot.llm.models.parts.latent import latent_shapes
 from poot.llm.tensor_files import TensorFiles
 
@@ -32,6 +33,17 @@ class Place:
     def each(self) -> Shape:
         """The shape of each tensor."""
         return self.shape[1:] if self.is_stacked else self.shape
+
+    def is_coded(self, files: TensorFiles, coding: Coding | None) -> bool:
+        """Whether the checkpoint has the weight in codes: all of it, or FormatError. Vectors and
+        what stands outside the layers are never in codes."""
+        found = {has_codes(files, coding, name) for name in self.tensors}
+        if found == {True, False}:
+            raise FormatError(
+                f"{files.folder.name}: some of {self.tensors[0]} and its like are in codes and "
+                "some are not; needs one kind for all experts of a layer"
+            )
+        return len(self.shape) > 1 and found == {True}
 
 
 def layer_places(model: Decoder, index: int, prefix: str = "") -> dict[str, Place]:
@@ -92,6 +104,11 @@ def check_places(model: Decoder, files: TensorFiles) -> None:
     prefix = prefix_of(model, files)
     wanted: set[str] = set()
     for place in _all(model, prefix):
+        if place.is_coded(files, model.coding):
+            assert model.coding is not None
+            for name in place.tensors:
+                wanted |= check_coded(files, model.coding, name, place.each)
+            continue
         for name in place.tensors:
             found = files.info(name)
             if found.shape != place.each:
