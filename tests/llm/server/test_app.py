@@ -31,8 +31,20 @@ def running() -> Iterator[Running]:
         yield made
 
 
+CLIENTS: list[openai.OpenAI] = []
+
+
+@pytest.fixture(autouse=True)
+def _clients_are_closed() -> Iterator[None]:
+    """A client refers to itself: left to the collector, its socket may be finalised before it."""
+    yield
+    while CLIENTS:
+        CLIENTS.pop().close()
+
+
 def client(running: Running, key: str = "none") -> openai.OpenAI:
-    return openai.OpenAI(base_url=f"{running.url}/v1", api_key=key, max_retries=0)
+    CLIENTS.append(openai.OpenAI(base_url=f"{running.url}/v1", api_key=key, max_retries=0))
+    return CLIENTS[-1]
 
 
 def post(
