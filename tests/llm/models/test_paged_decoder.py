@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from poot import api
 from poot.limits import profile
 from poot.llm.adapters import AdapterShelf, Modules, read_adapter
 from poot.llm.layout import Layout, decode_entry, prefill_entry
@@ -45,7 +44,7 @@ def slots_for(rows: list[tuple[list[int], int, int]], tokens: int) -> dict[str, 
 
 def checked(name: str, target: str) -> None:
     given = tiny(name)
-    program = api.compile(paged_decoder_graphs(given.files, given.model, LAYOUT), target)
+    program = compile_on(target, paged_decoder_graphs(given.files, given.model, LAYOUT))
     session = program.bind(paged_decoder_arrays(given.files, given.model, LAYOUT))
     one, two = IDS[:20], IDS[20:26]
     want = hf_logits(name, one), hf_logits(name, two)
@@ -65,9 +64,13 @@ def test_rows_of_a_step_agree_with_transformers_on_the_oracle(name: str):
     checked(name, "oracle")
 
 
-@pytest.mark.parametrize("name", ["gemma3", "gpt_oss", "bloom", "deepseek_v3"])
-def test_rows_of_a_step_agree_with_transformers_on_the_cpu(name: str):
-    checked(name, "cpu")
+@pytest.mark.parametrize(
+    "target, name",
+    [("cpu", "gemma3"), ("cpu", "gpt_oss"), ("cpu", "bloom"), ("cpu", "deepseek_v3"),
+     ("vulkan", "gemma2"), ("vulkan", "deepseek_v2"), ("wgpu", "mpt"), ("wgpu", "qwen3_moe")],
+)  # fmt: skip
+def test_rows_of_a_step_agree_with_transformers_on_a_device(target: str, name: str):
+    checked(name, target)
 
 
 @pytest.mark.parametrize("name", TINY)
