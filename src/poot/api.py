@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from typing import cast
 from poot.backends.base import Device
 from poot.backends.registry import auto_target, open_device
 from poot.binding import bind_weights, need_flag, need_names
+from poot.bundle.load import save
 from poot.cache import DiskCache
 from poot.codegen.code import Code
 from poot.codegen.emitters import emit
@@ -163,6 +165,20 @@ class Program(Compiled):
         loaded = self.device.load(self.codes)
         runner = DeviceRunner(lists, self.device, loaded, upload_shared(lists, self.device, arrays))
         return Session(self, runner, lists.signatures, device_outputs)
+
+    def save(
+        self,
+        path: str | os.PathLike[str],
+        weights: Mapping[str, object] | None = None,
+        *,
+        weights_path: str | os.PathLike[str] | None = None,
+        allow_nonfinite: bool = False,
+    ) -> None:
+        """Writes the program as a bundle, which `poot.load` and the C runtime read: a zip of a JSON
+        manifest and the kernels. With `weights` they are written too, packed as the device takes
+        them, to a safetensors file of the bundle's name (or `weights_path`). Raises what `bind`
+        raises of weights, and CapabilityError for the oracle's programs."""
+        save(self, path, weights, weights_path, allow_nonfinite)
 
     @property
     def _is_oracle(self) -> bool:
