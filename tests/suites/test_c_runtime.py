@@ -25,12 +25,13 @@ from tests.support.c_runtime import (
     Failed,
     Program,
     Session,
+    has_vulkan,
     leaves,
     library,
 )
 from tests.support.everywhere import device_of, on
 
-DEVICES = on("cpu")
+DEVICES = on("cpu", "vulkan")
 
 
 class Both:
@@ -41,6 +42,8 @@ class Both:
         source.save(path, weights())
         beside = path.with_suffix(".safetensors")
         self.python = poot.load(path, device_of(target)).bind(beside)
+        if target == "vulkan" and not has_vulkan():
+            pytest.skip("no Vulkan headers: apt-get install libvulkan-dev")
         self.device, self.program = Device(target), Program(path.read_bytes())
         self.c = Session(self.program, self.device, beside)
 

@@ -59,6 +59,12 @@ def compiler() -> str:
     return found
 
 
+def has_vulkan() -> bool:
+    """Whether Vulkan's headers are there to build with."""
+    command = [compiler(), "-E", "-include", "vulkan/vulkan.h", "-x", "c", "/dev/null"]
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+
 def sources() -> list[Path]:
     return sorted((FOLDER / "src").glob("*.c"))
 
@@ -70,8 +76,9 @@ def built(*flags: str, main: str = "") -> Path:
     kinds = ["-pie"] if main else ["-shared"]
     told = hashlib.sha256(repr((flags, main)).encode()).hexdigest()[:12]
     out = Path(tempfile.mkdtemp(prefix="poot-c-")) / told
-    command = [compiler(), "-std=gnu11", "-O2", "-fPIC", *kinds, *WARNINGS, *flags, "-o", str(out),
-               *map(str, parts), "-lpthread", "-ldl"]  # fmt: skip
+    vulkan = ["-DPOOT_VULKAN"] if has_vulkan() else []
+    command = [compiler(), "-std=gnu11", "-O2", "-fPIC", *kinds, *WARNINGS, *vulkan, *flags]
+    command += ["-o", str(out), *map(str, parts), "-lpthread", "-ldl"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return out

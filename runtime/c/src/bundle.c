@@ -27,6 +27,15 @@ static void parse_needs(poot_program *p, const json *top, fields *f) {
     n->memory_nbytes = (uint64_t)get_int(f, o, "memory_nbytes", 0, INT64_MAX / 4);
     n->offset_align = (uint64_t)get_int(f, o, "offset_align", 4, 1 << 20);
     n->loop_trips = (uint64_t)get_int(f, o, "loop_trips", 0, INT64_MAX / 4);
+    static const char *const flags[] = {"has_f16_storage", "has_i64",         "has_matrix_units",
+                                        "has_async_copy",  "has_tensor_maps", "counts_residents"};
+    for (const json *row = get_list(f, o, "flags")->first; row != NULL; row = row->next) {
+        unsigned known = 0;
+        for (unsigned bit = 0; bit < sizeof flags / sizeof *flags; bit++)
+            if (row->kind == JSON_TEXT && strcmp(row->text, flags[bit]) == 0) known = 1u << bit;
+        if (known == 0) refuse(f, "flags has one that this runtime doesn't know");
+        n->flags |= known;
+    }
     const json *grid = get_list(f, o, "grid");
     int axis = 0;
     for (const json *g = grid->first; g != NULL && axis < 3; g = g->next) {

@@ -154,9 +154,15 @@ typedef struct entry {
     uint64_t results_nbytes;
 } entry;
 
+enum {
+    NEEDS_F16_STORAGE = 1, NEEDS_I64 = 2, NEEDS_MATRIX_UNITS = 4, NEEDS_ASYNC_COPY = 8,
+    NEEDS_TENSOR_MAPS = 16, NEEDS_RESIDENTS = 32
+};
+
 typedef struct needs {
     const char *target, *arch;
     uint32_t subgroup, threads, workgroup_nbytes, storage_buffers;
+    unsigned flags; /* NEEDS_... */
     uint64_t grid[3], binding_nbytes, buffer_nbytes, memory_nbytes, offset_align, loop_trips;
 } needs;
 
