@@ -151,27 +151,7 @@ static poot_status cpu_run(poot_device *d, executable *x, poot_error *error) {
     return POOT_OK;
 }
 
-/* Whether this processor has what code for an LLVM processor name and features may use. */
-static bool has_feature(const char *name, size_t nbytes) {
-#if defined(__x86_64__)
-#define ROW(llvm, gcc) {llvm, __builtin_cpu_supports(gcc) != 0}
-    const struct {
-        const char *name;
-        bool is_there;
-    } rows[] = {ROW("sse4.2", "sse4.2"), ROW("avx", "avx"), ROW("avx2", "avx2"), ROW("fma", "fma"),
-                ROW("f16c", "f16c"), ROW("bmi", "bmi"), ROW("bmi2", "bmi2"),
-                ROW("avx512f", "avx512f"), ROW("avx512bw", "avx512bw"), ROW("avx512dq", "avx512dq"),
-                ROW("avx512vl", "avx512vl"), ROW("avx512vbmi", "avx512vbmi"),
-                ROW("avx512vnni", "avx512vnni"), ROW("avx512bf16", "avx512bf16")};
-    for (size_t n = 0; n < sizeof rows / sizeof *rows; n++)
-        if (strlen(rows[n].name) == nbytes && memcmp(rows[n].name, name, nbytes) == 0)
-            return rows[n].is_there;
-#else
-    (void)name, (void)nbytes;
-#endif
-    return false;
-}
-
+/* Whether this processor has all of a level of the x86-64 psABI. */
 static bool has_level(const char *cpu_name, size_t nbytes, bool *is_level) {
     static const char *const levels[] = {"x86-64-v2", "x86-64-v3", "x86-64-v4"};
     static const char *const added[3][7] = {

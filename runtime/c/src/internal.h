@@ -229,6 +229,9 @@ poot_status map_object(const uint8_t *data, size_t nbytes, const char *symbol, c
                        void **address, poot_error *error);
 void unmap_object(code *c);
 
+/* Whether this processor, and the system, have a feature by LLVM's name. */
+bool has_feature(const char *name, size_t nbytes);
+
 #define PADDED(n) ((n) <= 16 ? 16 : ((n) + 15) / 16 * 16)
 
 #endif
