@@ -78,7 +78,8 @@ def built(*flags: str, main: str = "") -> Path:
     out = Path(tempfile.mkdtemp(prefix="poot-c-")) / told
     vulkan = ["-DPOOT_VULKAN"] if has_vulkan() else []
     command = [compiler(), "-std=gnu11", "-O2", "-fPIC", *kinds, *WARNINGS, *vulkan, *flags]
-    command += ["-o", str(out), *map(str, parts), "-lpthread", "-ldl"]
+    command += [f"-I{FOLDER}", "-o", str(out), *map(str, parts)]
+    command += ["-lpthread", "-ldl"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return out

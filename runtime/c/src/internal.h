@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "../poot.h"
+#include "names.h"
 
 /* Errors: fills `error` and gives its status. */
 poot_status fail(poot_error *error, poot_status status, const char *format, ...)

@@ -67,10 +67,8 @@ static poot_status fill(poot_session *s, int buffer, poot_error *error) {
 enum { MOST_HEADER = 64 << 20, BOUNCE = 1 << 20 };
 
 static poot_status copy_tensor(poot_session *s, FILE *file, uint64_t at, const place *to,
-                               poot_error *error) {
-    uint8_t *bounce = malloc(BOUNCE);
+                               uint8_t *bounce, poot_error *error) {
     poot_status status = POOT_OK;
-    if (bounce == NULL) return fail(error, POOT_ERROR_MEMORY, "out of memory");
     if (fseeko(file, (off_t)at, SEEK_SET)) status = POOT_ERROR_FORMAT;
     for (uint64_t done = 0; done < to->nbytes && status == POOT_OK; done += BOUNCE) {
         size_t part = to->nbytes - done < BOUNCE ? (size_t)(to->nbytes - done) : BOUNCE;
@@ -80,13 +78,12 @@ static poot_status copy_tensor(poot_session *s, FILE *file, uint64_t at, const p
             status = s->device->ops->write(s->device, s->blocks[to->buffer], to->offset + done,
                                            bounce, part, error);
     }
-    free(bounce);
     if (status == POOT_ERROR_FORMAT) fail(error, status, "the weights: can't be read whole");
     return status;
 }
 
 static poot_status copy_weights(poot_session *s, FILE *file, uint64_t size, const json *head,
-                                uint64_t start, poot_error *error) {
+                                uint64_t start, uint8_t *bounce, poot_error *error) {
     const poot_program *p = s->program;
     fields f = {"the weights", error, false};
     const json *metadata = json_find(head, "__metadata__");
@@ -107,7 +104,8 @@ static poot_status copy_weights(poot_session *s, FILE *file, uint64_t size, cons
         if (!is_right)
             return fail(error, POOT_ERROR_FORMAT, "the weights: %.80s needs %llu bytes inside",
                         r->name, (unsigned long long)r->at.nbytes);
-        poot_status status = copy_tensor(s, file, start + (uint64_t)first->number, &r->at, error);
+        poot_status status = copy_tensor(s, file, start + (uint64_t)first->number, &r->at,
+                                         bounce, error);
         if (status != POOT_OK) return status;
     }
     return POOT_OK;
@@ -129,16 +127,17 @@ static poot_status read_weights(poot_session *s, const char *path, poot_error *e
         for (int n = 7; n >= 0; n--) length = length << 8 | raw[n];
     poot_status status = POOT_ERROR_FORMAT;
     arena memory = {NULL};
-    uint8_t *text = NULL;
-    if (size >= 8 && length <= MOST_HEADER && length <= (uint64_t)size - 8)
+    uint8_t *text = NULL, *bounce = malloc(BOUNCE);
+    if (bounce != NULL && size >= 8 && length <= MOST_HEADER && length <= (uint64_t)size - 8)
         text = malloc((size_t)length + 1);
     if (text == NULL || fread(text, 1, (size_t)length, file) != length) {
         fail(error, status, "%s: is no safetensors file", path);
     } else {
         const json *head = json_parse(&memory, text, (size_t)length, "the weights", error);
-        if (head != NULL) status = copy_weights(s, file, (uint64_t)size, head, 8 + length, error);
+        if (head != NULL) status = copy_weights(s, file, (uint64_t)size, head, 8 + length, bounce, error);
     }
     free(text);
+    free(bounce);
     arena_free(&memory);
     fclose(file);
     return status;
