@@ -4,8 +4,8 @@
  * given, an entry point runs, outputs are read. A step is a transaction: where it returns an error,
  * no State differs from before it (POOT_ERROR_LAUNCH and POOT_ERROR_LOST apart).
  *
- * Every function that can fail returns a poot_status and fills `error`, which may be NULL. Handles
- * are used by one thread at a time; a program may be shared by sessions of several threads. Names
+ * Every function that can fail returns a poot_status and fills `error`, which may be NULL. A device
+ * and the sessions on it are used by one thread at a time; a program may be shared by several. Names
  * are those of Python: an input's name is dotted ("w.layers.0.q"). Arrays are in C order, of the
  * dtypes below; a bool is one byte, 0 or 1. The machine is little-endian.
  */
@@ -88,6 +88,18 @@ poot_status poot_open_cpu(int threads, unsigned flags, poot_device **device,
                           poot_error *error); /* 0 threads: one a processor */
 poot_status poot_open_vulkan(int index, poot_device **device, poot_error *error);
 poot_status poot_open_cuda(int index, poot_device **device, poot_error *error);
+/* A device that the caller opened, with a queue that has compute. `flags` are what it turned on. The
+ * caller closes it, after poot_device_close. Calls that copy or step use the queue. */
+#define POOT_VULKAN_16BIT_STORAGE 1    /* storageBuffer16BitAccess */
+#define POOT_VULKAN_INT64 2            /* shaderInt64 */
+#define POOT_VULKAN_SUBGROUP_CONTROL 4 /* subgroupSizeControl and computeFullSubgroups */
+typedef struct poot_vulkan_handles {
+    void *instance, *physical, *device, *queue; /* VkInstance, VkPhysicalDevice, VkDevice, VkQueue */
+    uint32_t family, flags;
+    void *get_instance_proc_addr; /* PFN_vkGetInstanceProcAddr */
+} poot_vulkan_handles;
+poot_status poot_adopt_vulkan(const poot_vulkan_handles *handles, poot_device **device,
+                              poot_error *error);
 const char *poot_device_name(const poot_device *device);
 void poot_device_close(poot_device *device); /* after its sessions */
 
@@ -105,6 +117,11 @@ poot_status poot_set(poot_session *session, int entry, const char *slot, const v
  * `poot_prepare`), and replayed from then on. */
 poot_status poot_prepare(poot_session *session, int entry, poot_error *error);
 poot_status poot_step(poot_session *session, int entry, poot_error *error);
+/* On Vulkan: the launches into a VkCommandBuffer that is being recorded, between two barriers, to
+ * be submitted any number of times. It names the session's memory: submit it before the session is
+ * closed. After each, once its fence has signalled, `poot_settle` tells what poot_step would have. */
+poot_status poot_record_vulkan(poot_session *session, int entry, void *commands, poot_error *error);
+poot_status poot_settle(poot_session *session, int entry, poot_error *error);
 /* An output of the last step, which has to have been of this entry point. */
 poot_status poot_get(poot_session *session, int entry, int output, void *data, size_t nbytes,
                      poot_error *error);

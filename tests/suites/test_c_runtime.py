@@ -23,15 +23,17 @@ from tests.support.c_runtime import (
     VALIDATION,
     Device,
     Failed,
+    Handles,
     Program,
     Session,
     has_vulkan,
     leaves,
     library,
 )
+from tests.support.engine import Engine
 from tests.support.everywhere import device_of, on
 
-DEVICES = on("cpu", "vulkan")
+DEVICES = on("cpu", "vulkan", "cuda")
 
 
 class Both:
@@ -254,3 +256,53 @@ def test_json_with_more_keys_than_any_program_is_refused():
     head = json.loads(members()[MANIFEST]) | {str(n): n for n in range(20000)}
     with pytest.raises(Failed, match="too many keys"):
         Program(pack_archive({**members(), MANIFEST: json.dumps(head).encode()}))
+
+
+@on("vulkan")
+def test_an_engines_own_device_and_command_buffer_serve(target, tmp_path):
+    if not has_vulkan():
+        pytest.skip("no Vulkan headers: apt-get install libvulkan-dev")
+    device_of(target)
+    engine = Engine()
+    source = poot.compile(graph(), engine.driver.limits)
+    source.save(tmp_path / "x.poot", weights())
+    python = poot.load(tmp_path / "x.poot", device_of(target)).bind(tmp_path / "x.safetensors")
+    device, made = engine.adopted(), Program((tmp_path / "x.poot").read_bytes())
+    session = Session(made, device, tmp_path / "x.safetensors")
+    with pytest.raises(Failed) as e:
+        engine.record(session)
+    assert (e.value.status, "needs the slot x" in e.value.message) == (BIND, True)
+    session.give(**slots(0))
+    recording = engine.record(session)
+    for n in range(3):
+        session.give(**slots(n))
+        engine.driver.run(recording, "an engine's frame")
+        got = session.settle()
+        for one, two in zip(leaves(python.step(**slots(n))), got, strict=True):
+            assert one.tobytes() == two.tobytes()
+    session.give(**{**slots(3), "at": 99})
+    engine.driver.run(recording, "an engine's frame")
+    with pytest.raises(Failed) as e:
+        session.settle()
+    assert e.value.status == VALIDATION
+    for name, value in python.state.items():
+        assert session.state(name, value).tobytes() == value.tobytes()
+    engine.driver.release(recording)
+    session.close()
+    made.close()
+    device.close()
+
+
+def test_a_device_without_its_handles_is_refused(tmp_path):
+    if not has_vulkan():
+        pytest.skip("no Vulkan headers: apt-get install libvulkan-dev")
+    with pytest.raises(Failed, match="needs all its handles"):
+        Device.adopt(Handles())
+    device, made = Device("cpu"), Program(whole())
+    program().save(tmp_path / "x.poot", weights())
+    session = Session(made, device, tmp_path / "x.safetensors")
+    with pytest.raises(Failed, match="needs a Vulkan device"):
+        session.record(0)
+    session.close()
+    made.close()
+    device.close()

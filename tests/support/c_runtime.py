@@ -42,6 +42,14 @@ class Tensor(c.Structure):
     )  # fmt: skip
 
 
+class Handles(c.Structure):
+    _fields_ = (
+        ("instance", c.c_void_p), ("physical", c.c_void_p), ("device", c.c_void_p),
+        ("queue", c.c_void_p), ("family", c.c_uint32), ("flags", c.c_uint32),
+        ("get_instance_proc_addr", c.c_void_p),
+    )  # fmt: skip
+
+
 class Failed(Exception):
     """What a call of the runtime returned."""
 
@@ -132,6 +140,14 @@ class Device:
         else:
             call(f"poot_open_{name}", 0, c.byref(self.handle))
 
+    @classmethod
+    def adopt(cls, handles: Handles) -> Device:
+        """A Vulkan device that someone else opened."""
+        made = cls.__new__(cls)
+        made.handle = c.c_void_p()
+        call("poot_adopt_vulkan", c.byref(handles), c.byref(made.handle))
+        return made
+
     def close(self) -> None:
         library().poot_device_close(self.handle)
 
@@ -157,7 +173,17 @@ class Session:
     def step(self, entry: int = 0, **slots: object) -> list[np.ndarray]:
         self.give(entry, **slots)
         call("poot_step", self.handle, entry)
+        return self._outputs(entry)
+
+    def _outputs(self, entry: int) -> list[np.ndarray]:
         return [self.output(n, entry) for n in range(len(self.program.tensors("output", entry)))]
+
+    def record(self, commands: int, entry: int = 0) -> None:
+        call("poot_record_vulkan", self.handle, entry, c.c_void_p(commands))
+
+    def settle(self, entry: int = 0) -> list[np.ndarray]:
+        call("poot_settle", self.handle, entry)
+        return self._outputs(entry)
 
     def output(self, n: int, entry: int = 0) -> np.ndarray:
         seen = self.program.tensors("output", entry)[n]

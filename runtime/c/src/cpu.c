@@ -352,7 +352,8 @@ static void cpu_close(poot_device *d) {
 }
 
 static const device_ops CPU = {cpu_check, cpu_allocate, cpu_release, cpu_write, cpu_read,
-                               cpu_load,  cpu_unload,   cpu_prepare, cpu_run,   cpu_drop, cpu_close};
+                               cpu_load,  cpu_unload,   cpu_prepare, cpu_run,   cpu_drop, NULL,
+                               cpu_close};
 
 static void name_cpu(char *out, size_t nbytes) {
     char line[512];

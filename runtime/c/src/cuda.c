@@ -419,7 +419,7 @@ static void cuda_close(poot_device *d) {
 
 static const device_ops CUDA = {cuda_check, cuda_allocate, cuda_release, cuda_write,
                                 cuda_read,  cuda_load,     cuda_unload,  cuda_prepare,
-                                cuda_run,   cuda_drop,     cuda_close};
+                                cuda_run,   cuda_drop,     NULL,          cuda_close};
 
 static poot_status open_cuda(cuda *c, int index, char *name, int nbytes, poot_error *error) {
     c->library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);

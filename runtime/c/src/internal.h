@@ -212,6 +212,9 @@ typedef struct device_ops {
                            block **blocks, executable **out, poot_error *error);
     poot_status (*run)(poot_device *d, executable *x, poot_error *error); /* until it is done */
     void (*drop)(poot_device *d, executable *x);
+    /* Into a command buffer of the caller's; NULL where there are none. */
+    void (*encode)(poot_device *d, const poot_program *p, void *module, const entry *e,
+                   executable *x, void *commands);
     void (*close)(poot_device *d);
 } device_ops;
 

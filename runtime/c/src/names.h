@@ -39,6 +39,7 @@
 #define unmap_object poot_own_unmap_object
 #define unzip poot_own_unzip
 #define vulkan_drop poot_own_vulkan_drop
+#define vulkan_encode poot_own_vulkan_encode
 #define vulkan_load poot_own_vulkan_load
 #define vulkan_prepare poot_own_vulkan_prepare
 #define vulkan_run poot_own_vulkan_run

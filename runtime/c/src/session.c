@@ -249,21 +249,23 @@ poot_status poot_prepare(poot_session *s, int at, poot_error *error) {
                                    error);
 }
 
-poot_status poot_step(poot_session *s, int at, poot_error *error) {
-    const entry *e = entry_of(s, at, error);
-    if (e == NULL) return POOT_ERROR_BIND;
+static poot_status need_ready(poot_session *s, int at, const entry *e, poot_error *error) {
     if (s->is_broken)
         return fail(error, POOT_ERROR_LAUNCH, "a step stopped part-way: reset the States first");
     for (int n = 0; n < e->input_count; n++)
         if (e->inputs[n].seen.storage == POOT_SLOT && !s->given[at][n])
             return fail(error, POOT_ERROR_BIND, "entry point '%s' needs the slot %s", e->name,
                         e->inputs[n].seen.name);
-    poot_status status = poot_prepare(s, at, error);
-    if (status != POOT_OK) return status;
-    s->last = -1;
-    status = s->device->ops->run(s->device, s->ready[at], error);
+    return poot_prepare(s, at, error);
+}
+
+poot_status poot_settle(poot_session *s, int at, poot_error *error) {
+    const entry *e = entry_of(s, at, error);
+    if (e == NULL) return POOT_ERROR_BIND;
+    poot_status status = POOT_OK;
     size_t nbytes = (size_t)(e->results_nbytes + 3) / 4 * 4;
-    if (status == POOT_OK && nbytes)
+    s->last = -1;
+    if (nbytes)
         status = s->device->ops->read(s->device, s->blocks[s->program->results], 0, s->results,
                                       nbytes, error);
     if (status != POOT_OK) {
@@ -272,6 +274,29 @@ poot_status poot_step(poot_session *s, int at, poot_error *error) {
     }
     status = check_records(e, s->results, error);
     if (status == POOT_OK) s->last = at;
+    return status;
+}
+
+poot_status poot_step(poot_session *s, int at, poot_error *error) {
+    const entry *e = entry_of(s, at, error);
+    if (e == NULL) return POOT_ERROR_BIND;
+    poot_status status = need_ready(s, at, e, error);
+    if (status != POOT_OK) return status;
+    s->last = -1;
+    status = s->device->ops->run(s->device, s->ready[at], error);
+    if (status == POOT_OK) return poot_settle(s, at, error);
+    s->is_broken = true;
+    return status;
+}
+
+poot_status poot_record_vulkan(poot_session *s, int at, void *commands, poot_error *error) {
+    const entry *e = entry_of(s, at, error);
+    if (e == NULL) return POOT_ERROR_BIND;
+    if (s->device->ops->encode == NULL || commands == NULL)
+        return fail(error, POOT_ERROR_BIND, "needs a Vulkan device and a command buffer");
+    poot_status status = need_ready(s, at, e, error);
+    if (status == POOT_OK)
+        s->device->ops->encode(s->device, s->program, s->module, e, s->ready[at], commands);
     return status;
 }
 

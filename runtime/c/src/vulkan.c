@@ -102,9 +102,10 @@ poot_status begin_commands(vulkan *v, VkCommandBuffer *out, poot_error *error) {
     VkCommandBufferBeginInfo begin = {.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO};
     poot_status status =
         told(v, v->AllocateCommandBuffers(v->device, &info, out), "recording", error);
+    if (status != POOT_OK) *out = NULL;
     if (status != POOT_OK) return status;
     status = told(v, v->BeginCommandBuffer(*out, &begin), "recording", error);
-    if (status != POOT_OK) v->FreeCommandBuffers(v->device, v->pool, 1, out);
+    if (status != POOT_OK) v->FreeCommandBuffers(v->device, v->pool, 1, out), *out = NULL;
     if (status == POOT_OK) barrier(v, *out, false);
     return status;
 }
@@ -244,16 +245,16 @@ static void vulkan_close(poot_device *d) {
     if (v->device) {
         release_block(v, v->staging);
         if (v->pool) v->DestroyCommandPool(v->device, v->pool, NULL);
-        v->DestroyDevice(v->device, NULL);
+        if (!v->is_adopted) v->DestroyDevice(v->device, NULL);
     }
-    if (v->instance) v->DestroyInstance(v->instance, NULL);
+    if (v->instance && !v->is_adopted) v->DestroyInstance(v->instance, NULL);
     if (v->library) dlclose(v->library);
     free(v);
 }
 
 static const device_ops VULKAN = {vulkan_check,  vulkan_allocate, vulkan_release, vulkan_write,
                                   vulkan_read,   vulkan_load,     vulkan_unload,  vulkan_prepare,
-                                  vulkan_run,    vulkan_drop,     vulkan_close};
+                                  vulkan_run,    vulkan_drop,     vulkan_encode,  vulkan_close};
 
 static bool has_extension(const vulkan *v, const char *name) {
     uint32_t count = 0;
@@ -311,6 +312,29 @@ static void ask_limits(vulkan *v, char *name, size_t nbytes) {
         v->is_direct |= (v->memory.memoryTypes[n].propertyFlags & direct) == direct;
 }
 
+static void find_device_functions(vulkan *v) {
+#define FIND(name) v->name = (PFN_vk##name)v->GetDeviceProcAddr(v->device, "vk" #name);
+    DEVICE_FUNCTIONS(FIND)
+#undef FIND
+}
+
+static void find_instance_functions(vulkan *v) {
+#define FIND(name) v->name = (PFN_vk##name)v->GetInstanceProcAddr(v->instance, "vk" #name);
+    INSTANCE_FUNCTIONS(FIND)
+#undef FIND
+}
+
+static poot_status make_pool(vulkan *v, poot_error *error) {
+    VkCommandPoolCreateInfo pool = {.sType = VK_STRUCTURE_TYPE_COMMAND_POOL_CREATE_INFO,
+                                    .flags = VK_COMMAND_POOL_CREATE_RESET_COMMAND_BUFFER_BIT,
+                                    .queueFamilyIndex = v->family};
+    poot_status status =
+        told(v, v->CreateCommandPool(v->device, &pool, NULL, &v->pool), "opening", error);
+    if (status == POOT_OK && !v->is_direct)
+        status = allocate_block(v, STAGING, true, "staging", &v->staging, error);
+    return status;
+}
+
 static poot_status make_device(vulkan *v, poot_error *error) {
     VkQueueFamilyProperties families[MOST_FAMILIES];
     uint32_t count = MOST_FAMILIES;
@@ -339,17 +363,9 @@ static poot_status make_device(vulkan *v, poot_error *error) {
     poot_status status =
         told(v, v->CreateDevice(v->physical, &info, NULL, &v->device), "opening", error);
     if (status != POOT_OK) return status;
-#define FIND(name) v->name = (PFN_vk##name)v->GetDeviceProcAddr(v->device, "vk" #name);
-    DEVICE_FUNCTIONS(FIND)
-#undef FIND
+    find_device_functions(v);
     v->GetDeviceQueue(v->device, v->family, 0, &v->queue);
-    VkCommandPoolCreateInfo pool = {.sType = VK_STRUCTURE_TYPE_COMMAND_POOL_CREATE_INFO,
-                                    .flags = VK_COMMAND_POOL_CREATE_RESET_COMMAND_BUFFER_BIT,
-                                    .queueFamilyIndex = v->family};
-    status = told(v, v->CreateCommandPool(v->device, &pool, NULL, &v->pool), "opening", error);
-    if (status == POOT_OK && !v->is_direct)
-        status = allocate_block(v, STAGING, true, "staging", &v->staging, error);
-    return status;
+    return make_pool(v, error);
 }
 
 static poot_status open_vulkan(vulkan *v, int index, char *name, size_t nbytes, poot_error *error) {
@@ -366,9 +382,7 @@ static poot_status open_vulkan(vulkan *v, int index, char *name, size_t nbytes, 
                                  .pApplicationInfo = &app};
     if (v->CreateInstance == NULL || v->CreateInstance(&info, NULL, &v->instance) != VK_SUCCESS)
         return fail(error, POOT_ERROR_UNAVAILABLE, "the Vulkan loader finds no driver");
-#define FIND(name) v->name = (PFN_vk##name)v->GetInstanceProcAddr(v->instance, "vk" #name);
-    INSTANCE_FUNCTIONS(FIND)
-#undef FIND
+    find_instance_functions(v);
     VkPhysicalDevice found[MOST_DEVICES];
     uint32_t count = MOST_DEVICES;
     VkResult result = v->EnumeratePhysicalDevices(v->instance, &count, found);
@@ -381,7 +395,30 @@ static poot_status open_vulkan(vulkan *v, int index, char *name, size_t nbytes, 
     return make_device(v, error);
 }
 
-poot_status poot_open_vulkan(int index, poot_device **device, poot_error *error) {
+static poot_status adopt(vulkan *v, const poot_vulkan_handles *own, char *name, size_t nbytes,
+                         poot_error *error) {
+    if (!own->instance || !own->physical || !own->device || !own->queue ||
+        !own->get_instance_proc_addr)
+        return fail(error, POOT_ERROR_BIND, "an adopted device needs all its handles");
+    v->is_adopted = true;
+    v->instance = own->instance;
+    v->physical = own->physical;
+    v->device = own->device;
+    v->queue = own->queue;
+    v->family = own->family;
+    memcpy(&v->GetInstanceProcAddr, &own->get_instance_proc_addr, sizeof v->GetInstanceProcAddr);
+    find_instance_functions(v);
+    find_device_functions(v);
+    v->has_control = has_extension(v, VK_EXT_SUBGROUP_SIZE_CONTROL_EXTENSION_NAME);
+    ask_limits(v, name, nbytes);
+    v->has_control = v->has_control && own->flags & POOT_VULKAN_SUBGROUP_CONTROL;
+    v->has_f16_storage = v->has_f16_storage && own->flags & POOT_VULKAN_16BIT_STORAGE;
+    v->has_i64 = v->has_i64 && own->flags & POOT_VULKAN_INT64;
+    return make_pool(v, error);
+}
+
+static poot_status open_either(int index, const poot_vulkan_handles *own, poot_device **device,
+                               poot_error *error) {
     *device = NULL;
     poot_device *d = calloc(1, sizeof *d);
     vulkan *v = calloc(1, sizeof *v);
@@ -392,7 +429,8 @@ poot_status poot_open_vulkan(int index, poot_device **device, poot_error *error)
     }
     d->ops = &VULKAN;
     d->own = v;
-    poot_status status = open_vulkan(v, index, d->name, sizeof d->name, error);
+    poot_status status = own == NULL ? open_vulkan(v, index, d->name, sizeof d->name, error)
+                                     : adopt(v, own, d->name, sizeof d->name, error);
     if (status != POOT_OK) {
         vulkan_close(d);
         free(d);
@@ -402,12 +440,27 @@ poot_status poot_open_vulkan(int index, poot_device **device, poot_error *error)
     return POOT_OK;
 }
 
+poot_status poot_open_vulkan(int index, poot_device **device, poot_error *error) {
+    return open_either(index, NULL, device, error);
+}
+
+poot_status poot_adopt_vulkan(const poot_vulkan_handles *handles, poot_device **device,
+                              poot_error *error) {
+    return open_either(0, handles, device, error);
+}
+
 #else
 
 poot_status poot_open_vulkan(int index, poot_device **device, poot_error *error) {
     (void)index;
     *device = NULL;
     return fail(error, POOT_ERROR_UNAVAILABLE, "this runtime was built without Vulkan's headers");
+}
+
+poot_status poot_adopt_vulkan(const poot_vulkan_handles *handles, poot_device **device,
+                              poot_error *error) {
+    (void)handles;
+    return poot_open_vulkan(0, device, error);
 }
 
 #endif

@@ -43,6 +43,7 @@ typedef struct vulkan {
     VkPhysicalDeviceMemoryProperties memory;
     uint64_t largest, local_nbytes;
     uint32_t family, subgroup, least_subgroup, most_subgroup;
+    bool is_adopted; /* the caller's device */
     bool is_direct, has_control, has_f16_storage, has_i64, is_llvmpipe, is_lost;
     block *staging;
     PFN_vkGetInstanceProcAddr GetInstanceProcAddr;
@@ -67,6 +68,8 @@ void vulkan_unload(poot_device *d, void *module);
 poot_status vulkan_prepare(poot_device *d, const poot_program *p, void *module, const entry *e,
                            block **blocks, executable **out, poot_error *error);
 poot_status vulkan_run(poot_device *d, executable *x, poot_error *error);
+void vulkan_encode(poot_device *d, const poot_program *p, void *module, const entry *e,
+                   executable *x, void *commands);
 void vulkan_drop(poot_device *d, executable *x);
 
 #endif

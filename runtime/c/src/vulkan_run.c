@@ -24,6 +24,7 @@ typedef struct module {
 struct executable {
     VkCommandBuffer commands;
     VkDescriptorPool descriptors;
+    VkDescriptorSet *sets; /* one a launch */
     VkFence fence;
     block *uniforms;
 };
@@ -196,29 +197,44 @@ static VkResult bind(vulkan *v, const poot_program *p, const launch *l, int n, b
     return is_there ? VK_SUCCESS : VK_ERROR_OUT_OF_HOST_MEMORY;
 }
 
-static poot_status record(vulkan *v, const poot_program *p, const module *m, const entry *e,
-                          block **blocks, executable *x, poot_error *error) {
-    poot_status status = begin_commands(v, &x->commands, error);
-    if (status != POOT_OK) x->commands = NULL;
+static poot_status make_sets(vulkan *v, const poot_program *p, const module *m, const entry *e,
+                             block **blocks, executable *x, poot_error *error) {
+    poot_status status = told(v, make_pool(v, p, e, x), "descriptors", error);
+    x->sets = calloc((size_t)e->launch_count + 1, sizeof *x->sets);
+    if (x->sets == NULL) return fail(error, POOT_ERROR_MEMORY, "out of memory");
     for (int n = 0; n < e->launch_count && status == POOT_OK; n++) {
         const launch *l = &e->launches[n];
-        const pipeline *made = &m->pipelines[l->kernel];
-        VkDescriptorSet set;
         VkDescriptorSetAllocateInfo order = {
             .sType = VK_STRUCTURE_TYPE_DESCRIPTOR_SET_ALLOCATE_INFO,
             .descriptorPool = x->descriptors, .descriptorSetCount = 1,
-            .pSetLayouts = &made->set_layout};
-        VkResult result = v->AllocateDescriptorSets(v->device, &order, &set);
-        if (result == VK_SUCCESS) result = bind(v, p, l, n, blocks, x, set);
+            .pSetLayouts = &m->pipelines[l->kernel].set_layout};
+        VkResult result = v->AllocateDescriptorSets(v->device, &order, &x->sets[n]);
+        if (result == VK_SUCCESS) result = bind(v, p, l, n, blocks, x, x->sets[n]);
         status = told(v, result, p->kernels[l->kernel].name, error);
-        if (status != POOT_OK) break;
-        if (l->waits) barrier(v, x->commands, false);
-        v->CmdBindPipeline(x->commands, VK_PIPELINE_BIND_POINT_COMPUTE, made->pipeline);
-        v->CmdBindDescriptorSets(x->commands, VK_PIPELINE_BIND_POINT_COMPUTE, made->layout, 0, 1,
-                                 &set, 0, NULL);
-        v->CmdDispatch(x->commands, l->grid[0], l->grid[1], l->grid[2]);
     }
-    return status == POOT_OK ? end_commands(v, x->commands, error) : status;
+    return status;
+}
+
+static void encode(vulkan *v, const module *m, const entry *e, const executable *x,
+                   VkCommandBuffer commands) {
+    const VkPipelineBindPoint compute = VK_PIPELINE_BIND_POINT_COMPUTE;
+    for (int n = 0; n < e->launch_count; n++) {
+        const launch *l = &e->launches[n];
+        const pipeline *made = &m->pipelines[l->kernel];
+        if (l->waits) barrier(v, commands, false);
+        v->CmdBindPipeline(commands, compute, made->pipeline);
+        v->CmdBindDescriptorSets(commands, compute, made->layout, 0, 1, &x->sets[n], 0, NULL);
+        v->CmdDispatch(commands, l->grid[0], l->grid[1], l->grid[2]);
+    }
+}
+
+void vulkan_encode(poot_device *d, const poot_program *p, void *loaded, const entry *e,
+                   executable *x, void *commands) {
+    (void)p;
+    barrier(d->own, commands, false);
+    encode(d->own, loaded, e, x, commands);
+    barrier(d->own, commands, false);
+    barrier(d->own, commands, true);
 }
 
 poot_status vulkan_prepare(poot_device *d, const poot_program *p, void *loaded, const entry *e,
@@ -228,11 +244,15 @@ poot_status vulkan_prepare(poot_device *d, const poot_program *p, void *loaded, 
     *out = NULL;
     if (x == NULL) return fail(error, POOT_ERROR_MEMORY, "out of memory");
     poot_status status = make_uniforms(v, p, e, x, error);
-    if (status == POOT_OK) status = told(v, make_pool(v, p, e, x), "descriptors", error);
+    if (status == POOT_OK) status = make_sets(v, p, loaded, e, blocks, x, error);
     VkFenceCreateInfo info = {.sType = VK_STRUCTURE_TYPE_FENCE_CREATE_INFO};
     if (status == POOT_OK)
         status = told(v, v->CreateFence(v->device, &info, NULL, &x->fence), "a fence", error);
-    if (status == POOT_OK) status = record(v, p, loaded, e, blocks, x, error);
+    if (status == POOT_OK) status = begin_commands(v, &x->commands, error);
+    if (status == POOT_OK) {
+        encode(v, loaded, e, x, x->commands);
+        status = end_commands(v, x->commands, error);
+    }
     if (status != POOT_OK) {
         vulkan_drop(d, x);
         return status;
@@ -252,6 +272,7 @@ void vulkan_drop(poot_device *d, executable *x) {
     if (x->fence) v->DestroyFence(v->device, x->fence, NULL);
     if (x->descriptors) v->DestroyDescriptorPool(v->device, x->descriptors, NULL);
     release_block(v, x->uniforms);
+    free(x->sets);
     free(x);
 }
 
