@@ -141,3 +141,16 @@ def test_a_language_model_decodes_without_python_bit_for_bit(target, examples, t
             ids.append(int(logits.argmax()))
     assert len(raw) == (given + 11) * logits.nbytes
     session.close()
+
+
+def test_the_cuda_device_runs_ptx_bit_for_bit_on_a_stand_in_for_the_driver(tmp_path):
+    done = run(
+        sys.executable, "-m", "tests.support.c_cuda", tmp_path, PYTHONPATH=f"{ROOT}/src:{ROOT}"
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [
+        "0 handles and 0 buffers held",
+        "10: a step: CUDA_ERROR_719",
+        "9: elementwise: CUDA_ERROR_218",
+        "4: arena: CUDA_ERROR_2",
+    ]
