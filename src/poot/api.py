@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import cast
 
 from poot.backends.base import Device
@@ -168,10 +168,10 @@ class Program(Compiled):
 
     def save(
         self,
-        path: str | os.PathLike[str],
+        path: str | Path,
         weights: Mapping[str, object] | None = None,
         *,
-        weights_path: str | os.PathLike[str] | None = None,
+        weights_path: str | Path | None = None,
         allow_nonfinite: bool = False,
     ) -> None:
         """Writes the program as a bundle, which `poot.load` and the C runtime read: a zip of a JSON

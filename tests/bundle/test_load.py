@@ -80,3 +80,24 @@ def test_a_file_that_is_none_or_another_is_refused(saved, tmp_path):
     assert poot.load(saved, "cpu", digest=poot.load(saved, "cpu").digest.upper())
     with pytest.raises(FormatError, match="no bundle"):
         poot.load(saved.with_suffix(".safetensors"), "cpu")
+
+
+@pytest.mark.parametrize("path", [3, b"x", "a\0b", None])
+def test_what_names_no_file_is_refused(path):
+    with pytest.raises(BindError, match="needs a file's path"):
+        poot.load(path)
+    with pytest.raises(BindError, match="needs a file's path"):
+        program().save(path)
+
+
+def test_arguments_of_another_kind_are_refused(saved, tmp_path):
+    with pytest.raises(BindError, match="digest needs"):
+        poot.load(saved, "cpu", digest=7)
+    with pytest.raises(BackendUnavailable, match="a device's name or a device: got 7"):
+        poot.load(saved, 7)
+    with pytest.raises(BackendUnavailable, match="no device 'cpu-avx2'"):
+        poot.load(saved, "cpu-avx2")
+    with pytest.raises(BindError, match="can't be written"):
+        program().save(tmp_path / "none" / "x.poot")
+    with pytest.raises(BindError, match="needs a dict by names"):
+        poot.load(saved, "cpu").bind(7)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 
@@ -29,23 +29,39 @@ MOST_BUNDLE = (1 << 32) - 1  # bytes: what a zip without extensions holds
 
 def save(
     program: Compiled,
-    path: str | os.PathLike[str],
+    path: str | Path,
     weights: Mapping[str, object] | None,
-    weights_path: str | os.PathLike[str] | None,
+    weights_path: str | Path | None,
     allow_nonfinite: bool,
 ) -> None:
     """What `Program.save` does."""
     need_flag(allow_nonfinite, "allow_nonfinite")
-    file = Path(path)
+    file = _path(path, "save")
     whole = pack_archive(bundle_members(program))
     if weights is None and weights_path is not None:
         raise BindError("save needs the weights that weights_path is to hold")
     if weights is not None:
         lists = lists_of(program)
         arrays = bind_weights(lists.signatures, weights, allow_nonfinite)
-        beside = file.with_suffix(".safetensors") if weights_path is None else Path(weights_path)
-        write_weights(beside, lists, arrays, program.key)
-    write_whole(file, iter((whole,)))
+        beside = file.with_suffix(".safetensors")
+        if weights_path is not None:
+            beside = _path(weights_path, "save")
+        _written(beside, lambda: write_weights(beside, lists, arrays, program.key))
+    _written(file, lambda: write_whole(file, iter((whole,))))
+
+
+def _path(value: object, what: str) -> Path:
+    """Raises BindError where the value names no file."""
+    if isinstance(value, (str, Path)) and "\0" not in str(value):
+        return Path(value)
+    raise BindError(f"{what} needs a file's path, a text or a Path: got {value!r}"[:200])
+
+
+def _written(file: Path, write: Callable[[], None]) -> None:
+    try:
+        write()
+    except OSError as e:
+        raise BindError(f"{file} can't be written: {e.strerror}") from e
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +98,7 @@ class LoadedProgram:
 
     def bind(
         self,
-        weights: Mapping[str, object] | str | os.PathLike[str] | None = None,
+        weights: Mapping[str, object] | str | Path | None = None,
         *,
         allow_nonfinite: bool = False,
         device_outputs: bool = False,
@@ -93,8 +109,8 @@ class LoadedProgram:
         need_flag(allow_nonfinite, "allow_nonfinite")
         need_flag(device_outputs, "device_outputs")
         lists = self.bundle.lists
-        if isinstance(weights, (str, os.PathLike)):
-            stored = read_weights(Path(weights), lists, self.key)
+        if isinstance(weights, (str, Path)):
+            stored = read_weights(_path(weights, "bind"), lists, self.key)
             shared = self._uploaded(stored)
         else:
             given: Mapping[str, object] = {} if weights is None else weights
@@ -115,7 +131,7 @@ class LoadedProgram:
 
 
 def load(
-    path: str | os.PathLike[str], target: str | Device = "auto", *, digest: str | None = None
+    path: str | Path, target: str | Device = "auto", *, digest: str | None = None
 ) -> LoadedProgram:
     """The program of a bundle, on a device that can run it.
 
@@ -124,7 +140,9 @@ def load(
     load bundles of those whose programs you would run. Raises FormatError where the file is no
     bundle of this version, CapabilityError naming both sides where the device can't run it, and
     BackendUnavailable where no device can."""
-    file = Path(path)
+    file = _path(path, "load")
+    if digest is not None and not isinstance(cast("object", digest), str):  # the user's
+        raise BindError(f"digest needs a sha256 as hex: got {digest!r}"[:200])
     try:
         size = file.stat().st_size
         if size > MOST_BUNDLE:
@@ -142,6 +160,8 @@ def load(
 
 def _device(bundle: Bundle, target: str | Device, who: str) -> tuple[str, Device]:
     if not isinstance(target, str):
+        if not isinstance(getattr(target, "limits", None), DeviceLimits):
+            raise BackendUnavailable(f"a target is a device's name or a device: got {target!r}")
         return target.limits.name, target
     if target != "auto":
         return target, open_device(target)
