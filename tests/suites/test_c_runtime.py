@@ -175,6 +175,24 @@ def test_a_program_tells_what_it_takes_and_gives():
     made.close()
 
 
+def test_a_bundle_that_asks_for_absurd_memory_is_refused_before_it_is_taken(tmp_path):
+    def grow(m):
+        for row in m["buffers"]:
+            row["nbytes"] += 1 << 50 if row["name"] == "states" else 0
+        m["needs"]["buffer_nbytes"] += 1 << 50
+        m["needs"]["memory_nbytes"] += 1 << 50
+
+    (tmp_path / "x.poot").write_bytes(changed(grow))
+    with pytest.raises(poot.errors.CapabilityError, match="needs buffer_nbytes"):
+        poot.load(tmp_path / "x.poot", "cpu")
+    device, made = Device("cpu"), Program(changed(grow))
+    with pytest.raises(Failed, match="bytes of memory: there are") as e:
+        Session(made, device, None)
+    assert e.value.status == CAPABILITY
+    made.close()
+    device.close()
+
+
 def test_another_devices_program_and_a_named_processors_are_refused(tmp_path):
     poot.compile(graph(), "lavapipe").save(tmp_path / "x.poot", weights())
     for data, said in (

@@ -102,19 +102,19 @@ def test_the_loader_takes_any_bytes(tmp_path):
     assert done.stdout == "300 inputs\n"
 
 
-@pytest.fixture(scope="module")
-def examples(tmp_path_factory):
-    """The examples, built by CMake."""
-    folder = tmp_path_factory.mktemp("cmake")
-    done = run(need("cmake"), "-S", FOLDER, "-B", folder, "-DCMAKE_C_FLAGS=-Werror")
+def test_cmake_builds_the_library_and_the_examples(tmp_path):
+    done = run(need("cmake"), "-S", FOLDER, "-B", tmp_path, "-DCMAKE_C_FLAGS=-Werror")
     assert done.returncode == 0, done.stdout + done.stderr
-    done = run("cmake", "--build", folder, "--parallel", 2)
+    done = run("cmake", "--build", tmp_path, "--parallel", 2)
     assert done.returncode == 0, done.stdout + done.stderr
-    return folder
+    assert "usage: decode" in run(tmp_path / "decode").stderr
+    program().save(tmp_path / "x.poot", weights())
+    done = run(tmp_path / "step", tmp_path / "x.poot", tmp_path / "x.safetensors", "cpu", 2)
+    assert (done.returncode, len(done.stdout.split())) == (0, 2)
 
 
 @pytest.mark.parametrize("target", ["cpu", "vulkan"])
-def test_a_language_model_decodes_without_python_bit_for_bit(target, examples, tmp_path):
+def test_a_language_model_decodes_without_python_bit_for_bit(target, tmp_path):
     if target == "vulkan" and not has_vulkan():
         pytest.skip("no Vulkan headers: apt-get install libvulkan-dev")
     device = device_of(target)
@@ -126,7 +126,7 @@ def test_a_language_model_decodes_without_python_bit_for_bit(target, examples, t
         PYTHONPATH=str(ROOT / "src"),
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    done = run(examples / "decode", folder, target, 12, tmp_path / "logits")
+    done = run(built("-g", main="examples/decode.c"), folder, target, 12, tmp_path / "logits")
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("the a")
     session = poot.load(folder / "model.poot", device).bind(folder / "model.safetensors")

@@ -176,6 +176,10 @@ static poot_status cpu_check(poot_device *d, const needs *n, poot_error *error) 
     if (strcmp(n->target, "llvm"))
         return fail(error, POOT_ERROR_CAPABILITY,
                     "the program needs a device that takes %s: the cpu takes llvm", n->target);
+    uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), there = page * (uint64_t)sysconf(_SC_PHYS_PAGES);
+    if (n->memory_nbytes > there)
+        return fail(error, POOT_ERROR_CAPABILITY, "the program needs %llu bytes of memory: there are "
+                    "%llu", (unsigned long long)n->memory_nbytes, (unsigned long long)there);
     const char *at = n->arch;
     size_t length = strcspn(at, ",");
     bool is_level;
