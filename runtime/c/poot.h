@@ -113,6 +113,10 @@ void poot_session_close(poot_session *session);
  * array's size. */
 poot_status poot_set(poot_session *session, int entry, const char *slot, const void *data,
                      size_t nbytes, poot_error *error);
+/* Elements first .. first + count - 1 of a slot that holds something already, in C order: whole words
+ * of 4 bytes. A write map is given whole. */
+poot_status poot_set_part(poot_session *session, int entry, const char *slot, size_t first,
+                          size_t count, const void *data, poot_error *error);
 /* Runs an entry point and waits. The launches are recorded at the first step (or by
  * `poot_prepare`), and replayed from then on. */
 poot_status poot_prepare(poot_session *session, int entry, poot_error *error);

@@ -120,6 +120,21 @@ def test_states_are_read_and_written_by_copy(both):
 
 
 @DEVICES
+def test_a_part_of_a_slot_is_checked_and_written_alone(both):
+    both.step(0)
+    both.c.give_part("read", 3, np.array([7, 31], np.int32))
+    both.python.slots["read"].update(0, [3, 4], [7, 31])
+    for one, two in zip(leaves(both.python.step()), both.c.step(), strict=True):
+        assert one.tobytes() == two.tobytes()
+    with pytest.raises(Failed, match=r"slot 'read' needs values in 0\.\.31: \[0, 5\] is 32"):
+        both.c.give_part("read", 4, np.array([7, 32], np.int32))
+    for slot, first in (("read", 7), ("write", 0), ("nowhere", 0)):
+        with pytest.raises(Failed) as e:
+            both.c.give_part(slot, first, np.array([1, 2], np.int32))
+        assert e.value.status == BIND
+
+
+@DEVICES
 @pytest.mark.parametrize(
     "ask, status, said",
     [
@@ -128,6 +143,7 @@ def test_states_are_read_and_written_by_copy(both):
         (lambda s: s.give(nowhere=1), BIND, "has no slot nowhere"),
         (lambda s: s.give(pos=[1, 2]), BIND, "needs 4 bytes: got 8"),
         (lambda s: s.give(write=[-2]), RANGE, "0..31: [0] is -2"),
+        (lambda s: s.give_part("read", 0, np.zeros(1, np.int32)), BIND, "holds nothing yet"),
         (lambda s: s.output(0), BIND, "wasn't the last step"),
         (lambda s: s.state("x", np.zeros(3)), BIND, "no State x"),
         (lambda s: s.state("states.0", np.zeros(3)), BIND, "has 512 bytes: got 24"),

@@ -46,6 +46,15 @@ def test_it_brings_no_names_but_its_own():
     assert [n for n in names if not n.startswith("poot_")] == []
 
 
+def test_its_header_is_cpp_too(tmp_path):
+    (tmp_path / "x.cpp").write_text('#include "poot.h"\nint main() { return POOT_OK; }\n')
+    done = run(
+        need("g++"), "-std=c++17", "-Wall", "-Wextra", "-pedantic", "-Werror", f"-I{FOLDER}",
+        "-fsyntax-only", tmp_path / "x.cpp",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+
+
 def test_valgrind_has_nothing_to_say(tmp_path):
     program().save(tmp_path / "x.poot", weights())
     step = built("-g", main="examples/step.c")

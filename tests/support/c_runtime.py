@@ -170,6 +170,10 @@ class Session:
             raw = array.tobytes()
             call("poot_set", self.handle, entry, name.encode(), raw, c.c_size_t(len(raw)))
 
+    def give_part(self, slot: str, first: int, values: np.ndarray) -> None:
+        raw, count = values.tobytes(), c.c_size_t(values.size)
+        call("poot_set_part", self.handle, 0, slot.encode(), c.c_size_t(first), count, raw)
+
     def step(self, entry: int = 0, **slots: object) -> list[np.ndarray]:
         self.give(entry, **slots)
         call("poot_step", self.handle, entry)

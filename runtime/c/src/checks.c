@@ -58,17 +58,18 @@ static poot_status check_map(const input *i, const void *data, poot_error *error
     return status;
 }
 
-poot_status check_slot(const input *i, const void *data, poot_error *error) {
+poot_status check_slot(const input *i, const void *data, uint64_t first, uint64_t count,
+                       poot_error *error) {
     const poot_tensor *seen = &i->seen;
-    for (uint64_t n = 0; seen->has_range && n < i->type.elems; n++) {
+    for (uint64_t n = 0; seen->has_range && n < count; n++) {
         int64_t value = word_at(seen->dtype, data, n);
         if (value >= seen->low && value < seen->high) continue;
         char where[256];
-        write_index(where, sizeof where, &i->type, n);
+        write_index(where, sizeof where, &i->type, first + n);
         fail(error, POOT_ERROR_RANGE, "slot '%s' needs values in %lld..%lld: %s is %lld",
              seen->name, (long long)seen->low, (long long)seen->high - 1, where, (long long)value);
         if (error != NULL) {
-            error->index = (int64_t)n;
+            error->index = (int64_t)(first + n);
             error->value = value;
             error->low = seen->low;
             error->high = seen->high;

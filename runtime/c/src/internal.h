@@ -191,7 +191,9 @@ int find_resident(const poot_program *p, const char *name);
 int find_buffer(const poot_program *p, const char *name);
 
 /* Of a slot's words before a step, and of the guards' records after it. */
-poot_status check_slot(const input *i, const void *data, poot_error *error);
+/* `data` are elements first .. first + count - 1. */
+poot_status check_slot(const input *i, const void *data, uint64_t first, uint64_t count,
+                       poot_error *error);
 poot_status check_records(const entry *e, const uint8_t *results, poot_error *error);
 
 /* A device. Buffers are handles of its own; all calls are in order. */

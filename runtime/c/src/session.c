@@ -222,23 +222,49 @@ static void unput(const type *t, const uint8_t *words, void *data) {
         memcpy(data, words, given);
 }
 
+/* A slot's number among the inputs; -1 where there is none. */
+static int find_slot(const entry *e, const char *slot, poot_error *error) {
+    for (int n = 0; n < e->input_count; n++)
+        if (e->inputs[n].seen.storage == POOT_SLOT && strcmp(e->inputs[n].seen.name, slot) == 0)
+            return n;
+    fail(error, POOT_ERROR_BIND, "entry point '%s' has no slot %.100s", e->name, slot);
+    return -1;
+}
+
 poot_status poot_set(poot_session *s, int at, const char *slot, const void *data, size_t nbytes,
                      poot_error *error) {
     const entry *e = entry_of(s, at, error);
-    if (e == NULL) return POOT_ERROR_BIND;
-    for (int n = 0; n < e->input_count; n++) {
-        const input *i = &e->inputs[n];
-        if (i->seen.storage != POOT_SLOT || strcmp(i->seen.name, slot)) continue;
-        if (nbytes != i->seen.nbytes)
-            return fail(error, POOT_ERROR_BIND, "slot '%s' needs %zu bytes: got %zu", slot,
-                        i->seen.nbytes, nbytes);
-        poot_status status = check_slot(i, data, error);
-        if (status == POOT_OK)
-            status = put(s, &i->type, &s->program->residents[i->resident].at, data, error);
-        if (status == POOT_OK) s->given[at][n] = true;
-        return status;
-    }
-    return fail(error, POOT_ERROR_BIND, "entry point '%s' has no slot %.100s", e->name, slot);
+    int n = e == NULL ? -1 : find_slot(e, slot, error);
+    if (n < 0) return POOT_ERROR_BIND;
+    const input *i = &e->inputs[n];
+    if (nbytes != i->seen.nbytes)
+        return fail(error, POOT_ERROR_BIND, "slot '%s' needs %zu bytes: got %zu", slot,
+                    i->seen.nbytes, nbytes);
+    poot_status status = check_slot(i, data, 0, i->type.elems, error);
+    if (status == POOT_OK)
+        status = put(s, &i->type, &s->program->residents[i->resident].at, data, error);
+    if (status == POOT_OK) s->given[at][n] = true;
+    return status;
+}
+
+poot_status poot_set_part(poot_session *s, int at, const char *slot, size_t first, size_t count,
+                          const void *data, poot_error *error) {
+    const entry *e = entry_of(s, at, error);
+    int n = e == NULL ? -1 : find_slot(e, slot, error);
+    if (n < 0) return POOT_ERROR_BIND;
+    const input *i = &e->inputs[n];
+    size_t each = dtype_nbytes(i->type.dtype);
+    if (!s->given[at][n])
+        return fail(error, POOT_ERROR_BIND, "slot '%s' holds nothing yet; set it whole first", slot);
+    if (i->is_map || i->type.dtype == POOT_BOOL || first > i->type.elems ||
+        count > i->type.elems - first || first * each % 4 || count * each % 4)
+        return fail(error, POOT_ERROR_BIND, "slot '%s' can't be set in part from %zu on for %zu",
+                    slot, first, count);
+    poot_status status = check_slot(i, data, first, count, error);
+    place at_part = s->program->residents[i->resident].at;
+    type part = {.dtype = i->type.dtype, .elems = count};
+    at_part.offset += first * each;
+    return status == POOT_OK ? put(s, &part, &at_part, data, error) : status;
 }
 
 poot_status poot_prepare(poot_session *s, int at, poot_error *error) {
