@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+import poot
 from poot.bundle.needs import check_needs, lacks, needs_of
 from poot.errors import CapabilityError, FormatError, MemoryBudget
 from poot.launch_lists import lists_of
@@ -56,6 +57,34 @@ def test_a_mismatch_names_both_sides(there, said):
 def test_memory_alone_is_the_budgets_error():
     with pytest.raises(MemoryBudget, match="needs 6016 bytes of device memory: cpu-avx2 has 5000"):
         check_needs(needs(), replace(CPU, memory_nbytes=5000), "x.poot")
+
+
+def needs_on(profile, source):
+    made = poot.compile(source, profile)
+    return needs_of(lists_of(made), made.codes, made.limits)
+
+
+def test_features_are_needed_where_kernels_declare_them():
+    def plus(dtype):
+        return poot.trace(lambda x: x + x, (poot.slot((8,), dtype),))
+
+    assert needs_on("lavapipe", plus("f32")).flags == ()
+    assert needs_on("lavapipe", plus("f16")).flags == ("has_f16_storage",)
+    assert "has_tensor_maps" not in needs_on("h200", plus("f32")).flags
+    assert "counts_residents" not in needs_on("h200", plus("f32")).flags
+
+
+def test_loops_are_counted_so_that_a_profiles_program_runs_where_they_end_early():
+    def total(x):
+        return x.sum(axis=1)
+
+    made = needs_on("webgpu-baseline", poot.trace(total, (poot.slot((2, 4096), "f32"),)))
+    assert 1 < made.loop_trips < 65535
+    lavapipe = PROFILES["lavapipe"]
+    assert lacks(made, lavapipe) == []
+    assert lacks(replace(made, loop_trips=70000), lavapipe) == [
+        "may take up to 70000 trips through a loop: it ends one after 65535"
+    ]
 
 
 @pytest.mark.parametrize(

@@ -84,3 +84,16 @@ def test_outputs_left_on_the_device_feed_the_next_step(pair):
     fork = pair.loaded.fork()
     same(pair.compiled.step(**slots(5)), fork.step(**slots(5)))
     fork.close()
+
+
+@pytest.mark.parametrize("target", ["vulkan", "wgpu"])
+def test_a_program_for_webgpus_baseline_runs_on_any_device_with_that_much(target, tmp_path):
+    poot.compile(graph(), "webgpu-baseline").save(tmp_path / "x.poot", weights())
+    session = poot.load(tmp_path / "x.poot", device_of(target)).bind(tmp_path / "x.safetensors")
+    own = compile_on(target, graph()).bind(weights())
+    for n in range(3):
+        got, want = session.step(**slots(n)), own.step(**slots(n))
+        np.testing.assert_allclose(got["out"], want["out"], rtol=1e-5, atol=1e-6)
+        assert got["next"] == want["next"]
+    session.close()
+    own.close()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from poot.backends.base import Launch
 from poot.bundle.fields import Fields
 from poot.codegen.code import Code
 from poot.errors import CapabilityError, MemoryBudget
@@ -63,9 +65,43 @@ def needs_of(lists: LaunchLists, codes: Sequence[Code], limits: DeviceLimits) ->
         max(sizes, default=0),
         sum(sizes),
         limits.offset_align,
-        limits.loop_trips,
-        tuple(name for name in _FLAGS if getattr(limits, name)),
+        _trips(codes, limits),
+        tuple(name for name in _FLAGS if getattr(limits, name) and _uses(name, codes, launches)),
     )
+
+
+def _trips(codes: Sequence[Code], limits: DeviceLimits) -> int:
+    """The most trips of any kernel, where all were counted; else those of the limits."""
+    counted = [c.trips for c in codes if c.trips is not None]
+    return max([1, *counted]) if len(counted) == len(codes) else limits.loop_trips
+
+
+# Features of SPIR-V that a device may lack, and the capabilities that a module declares for them
+# (SPIR-V 1.3, section 3.31).
+_CAPABILITIES = {"has_i64": (11,), "has_f16_storage": (4433, 4434)}
+_OP_CAPABILITY, _HEAD_WORDS = 17, 5
+
+
+def _uses(name: str, codes: Sequence[Code], launches: Sequence[Launch]) -> bool:
+    """Whether the program uses a feature; true where that can't be told from it."""
+    if name == "has_tensor_maps":
+        return any(c.kernel.blobs for c in codes)
+    if name == "counts_residents":
+        return any(x.attributes.is_resident for x in launches)
+    if name in _CAPABILITIES and all(c.target == "spirv" for c in codes):
+        return any(_declares(c.binary, _CAPABILITIES[name]) for c in codes)
+    return True
+
+
+def _declares(binary: bytes, capabilities: tuple[int, ...]) -> bool:
+    """Whether a module's capabilities, which come first in it, are among these."""
+    words = struct.unpack(f"<{len(binary) // 4}I", binary)
+    at = _HEAD_WORDS
+    while at + 1 < len(words) and words[at] & 0xFFFF == _OP_CAPABILITY:
+        if words[at + 1] in capabilities:
+            return True
+        at += 2
+    return False
 
 
 def needs_json(needs: Needs) -> dict[str, object]:

@@ -112,14 +112,17 @@ def _code(f: Fields, files: Mapping[str, bytes], target: str) -> Code:
     is_kernel = name.startswith("kernels/") and name.endswith(f".{SUFFIXES[target]}")
     f.need(is_kernel and name in files, f"{name[:80]!r} is no kernel for {target} among the files")
     f.need(_HEX.fullmatch(key) is not None, "key needs 64 hexadecimal digits")
+    trips = None if f.is_null("trips") else f.integer("trips")
     data, text = files[name], ""
     if target == "llvm":
-        return Code(kernel.name, target, hashlib.sha256(data).digest() + data, text, key, kernel)
+        return Code(
+            kernel.name, target, hashlib.sha256(data).digest() + data, text, key, kernel, trips
+        )
     if target != "spirv":
         text = data.decode(errors="replace")
     # What a device keeps by a kernel's key it keeps of these bytes, whatever key they claim.
     signed = f"bundle\n{target}\n{kernel}\n".encode() + data
-    return Code(kernel.name, target, data, text, hashlib.sha256(signed).hexdigest(), kernel)
+    return Code(kernel.name, target, data, text, hashlib.sha256(signed).hexdigest(), kernel, trips)
 
 
 def _consts(

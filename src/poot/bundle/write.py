@@ -100,7 +100,8 @@ def _manifest(
         ],
         "buffers": [{"name": name, "nbytes": nbytes} for name, nbytes in lists.spaces],
         "kernels": [
-            _kernel(c.kernel) | {"file": _file(n, c), "key": c.key, "symbol": symbol(c.key)}
+            _kernel(c.kernel)
+            | {"file": _file(n, c), "key": c.key, "symbol": symbol(c.key), "trips": c.trips}
             for n, c in enumerate(program.codes)
         ],
         "residents": [_resident(r) for r in lists.residents],
