@@ -13,10 +13,12 @@ from poot.bundle.fields import Fields, parse_json
 from poot.bundle.kernels import parse_kernel
 from poot.bundle.launches import Scene, parse_list
 from poot.bundle.needs import Needs, parse_needs
+from poot.bundle.objects import check_object
 from poot.bundle.residents import check_inputs, parse_buffers, parse_residents
 from poot.bundle.signatures import parse_signature
 from poot.bundle.write import EXPLAIN, FORMAT, MANIFEST, SUFFIXES, VERSION
 from poot.codegen.code import Code
+from poot.codegen.llvm.emit import symbol
 from poot.errors import FormatError
 from poot.launch_lists import LaunchList, LaunchLists, Signature
 from poot.planner.plan import Resident
@@ -115,6 +117,8 @@ def _code(f: Fields, files: Mapping[str, bytes], target: str) -> Code:
     trips = None if f.is_null("trips") else f.integer("trips")
     data, text = files[name], ""
     if target == "llvm":
+        f.need(f.text("symbol") == symbol(key), "symbol isn't that of its key")
+        check_object(data, symbol(key), f"{f.where}: {name}")
         return Code(
             kernel.name, target, hashlib.sha256(data).digest() + data, text, key, kernel, trips
         )
