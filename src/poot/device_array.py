@@ -68,6 +68,11 @@ class Stored:
             self.device.copy(self.buffer, self.offset, buffer, 0, self.nbytes)
         return Stored(self.type, self.device, buffer)
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether other libraries of its device can take it where it is."""
+        return self.buffer is not None and isinstance(self.device, SharesMemory)
+
     def shared(self) -> SharedView | None:
         """The value as other libraries of its device take it, where they can."""
         if self.buffer is None or not isinstance(self.device, SharesMemory):
@@ -88,13 +93,17 @@ class DeviceArray:
     """An output left on the device. Valid until its session's next step; `copy` keeps it.
 
     `numpy` copies to the host. DLPack gives host memory and CUDA memory as they are, and CUDA
-    memory has `__cuda_array_interface__`; what is taken by these is not told when the next step
-    writes over it. Touching a stale array raises StaleArray; where a guard of its step failed, the
-    first touch raises that step's ValidationError or RangeError."""
+    memory has `__cuda_array_interface__`. What is taken by these keeps the memory, after its
+    session's close too, and is not told when the next step writes over it. Touching a stale array
+    raises StaleArray; where a guard of its step failed, the first touch raises that step's
+    ValidationError or RangeError."""
 
     def __init__(self, stored: Stored, ticket: Ticket) -> None:
         self._stored = stored
         self._ticket = ticket
+        self._taken: SharedView | None = (
+            None  # keeps what __cuda_array_interface__ gave an address of
+        )
 
     @property
     def type(self) -> TensorType:
@@ -141,8 +150,9 @@ class DeviceArray:
         return DeviceArray(own, Always())
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        shared = self._stored.shared()
-        return _CPU if shared is None else shared.__dlpack_device__()
+        with self._ticket.held():
+            shared = self._stored.shared()
+            return _CPU if shared is None else shared.__dlpack_device__()
 
     def __dlpack__(
         self,
@@ -172,8 +182,9 @@ class DeviceArray:
     def __cuda_array_interface__(self) -> dict[str, object]:
         """CUDA memory as it is. AttributeError where there is none, so that `hasattr` tells;
         BackendError for a dtype that the protocol can't name."""
-        shared = self._stored.shared()
-        if shared is None:
+        if not self._stored.is_shared:
             raise AttributeError(_INTERFACE)
         with self._ticket.held():
-            return shared.__cuda_array_interface__
+            self._taken = self._taken or self._stored.shared()
+            assert self._taken is not None, "is_shared says so"
+            return self._taken.__cuda_array_interface__

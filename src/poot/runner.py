@@ -4,7 +4,7 @@ runners act."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import Protocol
 
 import numpy as np
@@ -355,12 +355,14 @@ class DeviceRunner:
                 self._device.copy_out(buffer, 0, 4)
 
     def close(self) -> None:
-        for buffer in self._own.values():
-            self._device.free(buffer)
+        buffers = list(self._own.values())
         self._own.clear()
         self._all = {}
         self._ready.clear()
         self._carried.clear()
+        with ExitStack() as each:  # all of them, whatever the driver says of one
+            for buffer in buffers:
+                each.callback(self._device.free, buffer)
 
 
 def _ref(p: Place) -> BufferRef:

@@ -102,7 +102,7 @@ def test_a_device_that_is_lost_or_closed_is_not_written_for():
         _, run = brought(device, count_up())
         end(device)
         if error is DeviceLost:
-            device.lost = "an access outside of every allocation"
+            device.driver.lost = "an access outside of every allocation"
         with pytest.raises(error):
             run.make_room()
         with pytest.raises(BackendError):

@@ -6,7 +6,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, SupportsInt
 
 from poot.backends.cuda.loader import cu
 from poot.backends.cuda.provider import Call
@@ -27,7 +27,7 @@ class Function:
     """A kernel with the module that holds it."""
 
     name: str
-    module: object
+    module: SupportsInt
     handle: object
 
 

@@ -7,15 +7,23 @@ import os
 import struct
 import threading
 import weakref
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Generator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from types import TracebackType
 
 import numpy as np
 
 from poot.backends.base import Buffer, BufferRef, Code, Launch
 from poot.backends.cuda.array import CudaView
-from poot.backends.cuda.buffers import STAGED_NBYTES, CudaBuffer, Loaded, Staging
+from poot.backends.cuda.buffers import (
+    STAGED_NBYTES,
+    Closing,
+    CudaBuffer,
+    Loaded,
+    Memory,
+    Staging,
+    close_quietly,
+)
 from poot.backends.cuda.executable import CudaExecutable, Parts
 from poot.backends.cuda.provider import Call, Driver, Facts, Handle, Resources
 from poot.backends.cuda.slot_ring import NAME as TAKE_SLOTS
@@ -45,9 +53,7 @@ _U8 = np.dtype(np.uint8)
 
 
 class Guard:
-    """Adds to a lost device's error which launches it may have been, and remembers that it is
-    lost.
-    """
+    """Adds to a lost device's error which launches it may have been."""
 
     def __init__(self, device: CudaDevice, names: tuple[str, ...]) -> None:
         self._device, self._names = device, names
@@ -59,11 +65,7 @@ class Guard:
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, DeviceLost):
-            self._device.lost = error.message
-            names = self._device.pending
-            more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-            during = f"; the launches since were of {', '.join(names[:3])}{more}" if names else ""
-            raise DeviceLost(error.message + during) from error
+            raise DeviceLost(error.message + self._device.during()) from error
 
 
 class Together:
@@ -98,8 +100,8 @@ class Together:
 class CudaDevice:
     """One opening of a device: a context, a stream. Methods may be called from any thread.
 
-    `is_checked` waits after each direct launch, so that a failing kernel is named. `close` frees
-    what this opening allocated."""
+    `is_checked` waits after each direct launch, so that a failing kernel is named. `close`, or
+    the last reference, frees what this opening allocated."""
 
     def __init__(
         self, driver: Driver, facts: Facts, is_checked: bool = False, index: int = 0
@@ -108,17 +110,21 @@ class CudaDevice:
         self.index = index
         self.is_checked = is_checked
         self.pending: tuple[str, ...] = ()
-        self.lost = ""
         self.frees = 0  # how often a buffer was freed by hand
         self._facts = facts
         self._lock = threading.RLock()
         self._buffers: weakref.WeakSet[CudaBuffer] = weakref.WeakSet()
+        self._memories: weakref.WeakSet[Memory] = weakref.WeakSet()
         self._is_open = True
         self._pid = os.getpid()
         self._taker: Handle = None
         self._plain = Guard(self, ())
-        with self.guarded():
+        self._ending = weakref.finalize(self, close_quietly, driver)
+        try:
             self._staging = Staging(driver)
+        except BackendError:
+            self._ending()
+            raise
 
     @property
     def limits(self) -> DeviceLimits:
@@ -139,6 +145,17 @@ class CudaDevice:
     def together(self) -> AbstractContextManager[object]:
         """A context for several calls in a row, cheaper than each by itself."""
         return Together(self._lock, self.driver.held())
+
+    @property
+    def lost(self) -> str:
+        """What the driver said where the device is lost; empty while it isn't."""
+        return self.driver.lost
+
+    def during(self) -> str:
+        """For the message of a loss: the launches that it may have been."""
+        names = self.pending
+        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+        return f"; the launches since were of {', '.join(names[:3])}{more}" if names else ""
 
     def need_open(self) -> None:
         """Raises DeviceLost, or BackendError where this opening was closed."""
@@ -166,12 +183,23 @@ class CudaDevice:
             buffer = CudaBuffer(self.driver, pointer, nbytes, label)
             self.driver.zero(pointer, padded(nbytes))
             self._buffers.add(buffer)
+            self._memories.add(buffer.memory)
             return buffer
 
     def free(self, buffer: Buffer) -> None:
+        """Ends the buffer. Raises DeviceLost where the driver says now that the device is lost."""
         if isinstance(buffer, CudaBuffer):
-            self.frees += 1
-            buffer.free()
+            with self._lock, self._told():
+                self.frees += 1
+                buffer.free()
+
+    @contextmanager
+    def _told(self) -> Generator[None]:
+        """Raises the loss of the device that came out inside."""
+        before = self.lost
+        yield
+        if self.lost and not before:
+            raise DeviceLost(self.lost + self.during())
 
     def copy_in(self, buffer: Buffer, offset: int, data: np.ndarray) -> None:
         raw = data
@@ -322,14 +350,24 @@ class CudaDevice:
         )
 
     def close(self) -> None:
-        """Frees this opening's buffers and gives the context back."""
-        if not self._is_open:
-            return
-        self.frees += 1
-        for buffer in list(self._buffers):
-            buffer.free()
-        self._is_open = False
-        self.driver.close()
+        """Frees this opening's buffers and gives the context back; where arrays of other libraries
+        lie in its memory, with the last of them. Raises DeviceLost where it comes out now that the
+        device is lost: all is closed then too."""
+        with self._lock:
+            if not self._is_open:
+                return
+            self._is_open = False
+            self.frees += 1
+            self._ending.detach()
+            with self._told():
+                for buffer in list(self._buffers):
+                    buffer.free()
+                lent = list(self._memories)
+                if not lent:
+                    self.driver.close()
+            closing = Closing(self.driver) if lent else None
+            for memory in lent:
+                memory.after = closing
 
 
 def _at(ref: BufferRef, own: dict[str, CudaBuffer]) -> int:

@@ -102,8 +102,14 @@ class Driver(Protocol):
         ...
 
     @property
+    def lost(self) -> str:
+        """The message of the first call that found the context lost, whoever made it; empty while
+        none has."""
+        ...
+
+    @property
     def is_alive(self) -> bool:
-        """Whether it is neither closed nor lost."""
+        """Whether it is neither closed nor lost, and this is the process that opened it."""
         ...
 
     @property
@@ -176,7 +182,10 @@ class Driver(Protocol):
 
     def replay(self, graph: Handle) -> None: ...
     def release(self, graph: Handle) -> None: ...
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Gives back all that it made, what is still held among it; nothing where it isn't alive
+        but a lost primary context."""
+        ...
 
 
 class Provider(Protocol):
