@@ -7,7 +7,6 @@ python -m benchmarks.serving --target cuda:0 --out results.json
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import time
 from collections.abc import Sequence
@@ -16,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.record import save
 from poot.llm.engine import Engine
 from poot.llm.layout import Layout
 from poot.llm.load import Checkpoint, read_checkpoint
@@ -171,7 +171,7 @@ def main() -> None:
     print("\n".join(f"{name:<60} {value}" for name, value in sheet.rows.items()))
     print("failed:", sheet.failed or "none")
     if given.out is not None:
-        given.out.write_text(json.dumps({"rows": sheet.rows, "failed": sheet.failed}, indent=1))
+        save(given.out, {"rows": sheet.rows, "failed": sheet.failed})
 
 
 if __name__ == "__main__":
