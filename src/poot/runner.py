@@ -216,29 +216,11 @@ class DeviceRunner:
         if p.nbytes:
             self._device.copy_in(self._buffers()[p.space], p.offset, to_device(array, i.var.type))
 
-    def _launches(self, entry: EntryPlan) -> list[Launch]:
-        index = self._program.kernel_index()
-        launches: list[Launch] = []
-        for step in entry.steps:
-            groups = {"in": step.ins, "out": step.outs, "scratch": step.scratch}
-            for call, key in zip(
-                self._program.lowered[step.request].calls,
-                self._program.call_keys[step.request],
-                strict=True,
-            ):
-                places = [groups[kind][n] for kind, n in call.args]
-                refs = tuple(map(_ref, places))
-                maps = tuple((_ref(groups[kind][n]), view) for (kind, n), view in call.maps)
-                launches.append(
-                    Launch(index[key], call.grid, refs, call.imms, call.attributes, maps)
-                )
-        return launches
-
     def _executable(self, plan: EntryPlan) -> Executable | None:
         """The plan's launches over the session's buffers; None where it has none."""
         buffers = self._buffers()
         if plan.name not in self._ready:
-            launches = self._launches(plan)
+            launches = launches_of(self._program, plan)
             made = self._device.prepare(self._loaded, launches, buffers) if launches else None
             self._ready[plan.name] = made
         return self._ready[plan.name]
@@ -302,15 +284,7 @@ class DeviceRunner:
         return self._failure(entry, fed, self._block(plan.records_nbytes))
 
     def _failure(self, entry: str, fed: bool, block: np.ndarray) -> Failure | None:
-        plan, graph = self._entries[entry], self._sources[entry]
-        if fed and plan.feed is not None:
-            slots = {i.name: i for i in graph.inputs}
-            records = [_in_block(block, p, t) for t, p in plan.feed.outputs]
-            failed = feed_failure([slots[name] for name in plan.fed], records)
-            if failed is not None:
-                return failed
-        records = [_in_block(block, p, RECORD) for p in plan.records]
-        return guard_failure(graph, records, plan.late)
+        return failure_in(self._entries[entry], self._sources[entry], fed, block)
 
     def results(self, entry: str, fed: bool) -> tuple[Failure | None, list[np.ndarray]]:
         plan = self._entries[entry]
@@ -363,6 +337,35 @@ class DeviceRunner:
         with ExitStack() as each:  # all of them, whatever the driver says of one
             for buffer in buffers:
                 each.callback(self._device.free, buffer)
+
+
+def launches_of(program: Compiled, entry: EntryPlan) -> list[Launch]:
+    """The entry point's launches over the plan's spaces, in order."""
+    index = program.kernel_index()
+    launches: list[Launch] = []
+    for step in entry.steps:
+        groups = {"in": step.ins, "out": step.outs, "scratch": step.scratch}
+        for call, key in zip(
+            program.lowered[step.request].calls, program.call_keys[step.request], strict=True
+        ):
+            places = [groups[kind][n] for kind, n in call.args]
+            refs = tuple(map(_ref, places))
+            maps = tuple((_ref(groups[kind][n]), view) for (kind, n), view in call.maps)
+            launches.append(Launch(index[key], call.grid, refs, call.imms, call.attributes, maps))
+    return launches
+
+
+def failure_in(plan: EntryPlan, graph: Graph, fed: bool, block: np.ndarray) -> Failure | None:
+    """What the records at the start of the results say of a run of the entry point, whose source
+    `graph` is; with `fed`, of what checked its slots too."""
+    if fed and plan.feed is not None:
+        slots = {i.name: i for i in graph.inputs}
+        records = [_in_block(block, p, t) for t, p in plan.feed.outputs]
+        failed = feed_failure([slots[name] for name in plan.fed], records)
+        if failed is not None:
+            return failed
+    records = [_in_block(block, p, RECORD) for p in plan.records]
+    return guard_failure(graph, records, plan.late)
 
 
 def _ref(p: Place) -> BufferRef:

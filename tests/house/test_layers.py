@@ -18,8 +18,8 @@ LAYERS = (
     "codegen",
     "backends",
     "program device_array failures staged_slots step_slots carried quick_step runner oracle_runner"
-    " binding bound_slots profile session report api jit",
-    "explain cli llm",
+    " binding bound_slots profile session report api jit caller_runner",
+    "explain cli llm frontends torch",
 )
 RANK = {f"poot.{name}": rank for rank, row in enumerate(LAYERS) for name in row.split()}
 # Rooms side by side: none of a row imports another of its row.

@@ -181,6 +181,10 @@ class FakeDriver:
             if is_checked:
                 self._ask("synchronize")
 
+    def launch_on(self, bound: Handle, stream: int) -> None:
+        self._ask("on stream", str(stream))
+        self.launch(bound, False)
+
     def timed(self, bound: Handle) -> list[float]:
         self.launch(bound, False)
         assert isinstance(bound, tuple)

@@ -160,6 +160,27 @@ class Together(Protocol):
     def together(self) -> AbstractContextManager[object]: ...
 
 
+@runtime_checkable
+class RunsOn(Protocol):
+    """An executable that can be enqueued on another stream of its device."""
+
+    def run_on(self, stream: int) -> None:
+        """Enqueues the list on that stream, launch by launch, so that a capture of it takes them
+        too."""
+        ...
+
+
+@runtime_checkable
+class Adopts(Protocol):
+    """A device that works in memory which somebody else allocated for it."""
+
+    def adopt(self, handle: object, nbytes: int, label: str, owner: object = None) -> Buffer:
+        """The memory as a buffer that frees nothing: `handle` is an address (cuda, cpu), a VkBuffer
+        of the device's VkDevice, or a GPUBuffer of its wgpu device. `owner` is held on to as long
+        as the buffer. Raises BackendError on what can't be such memory."""
+        ...
+
+
 class SharedView(Protocol):
     """Device memory as other libraries of its device take it."""
 
@@ -182,6 +203,7 @@ class SharesMemory(Protocol):
 
 
 __all__ = [
+    "Adopts",
     "Attributes",
     "Buffer",
     "BufferRef",
@@ -190,6 +212,7 @@ __all__ = [
     "Executable",
     "HostMemory",
     "Launch",
+    "RunsOn",
     "SharedView",
     "SharesMemory",
     "TakesSlots",

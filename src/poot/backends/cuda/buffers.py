@@ -34,29 +34,27 @@ def _let_go(driver: Driver, pointer: int) -> None:
 
 class CudaBuffer:
     """Device memory. `free`, or its last reference, ends it for poot; the memory itself stays as
-    long as an array that another library took holds on to it."""
+    long as an array that another library took holds on to it. `memory` is what keeps it: poot's
+    own, or the owner of what was adopted."""
 
-    def __init__(self, driver: Driver, pointer: int, nbytes: int, label: str) -> None:
+    def __init__(self, memory: object, pointer: int, nbytes: int, label: str) -> None:
         self.pointer = pointer
         self.label = label
+        self.is_freed = False
         self._nbytes = nbytes
-        self._memory: Memory | None = Memory(driver, pointer)
+        self._memory = memory
 
     @property
     def nbytes(self) -> int:
         return self._nbytes
 
     @property
-    def is_freed(self) -> bool:
-        return self._memory is None
-
-    @property
-    def memory(self) -> Memory:
+    def memory(self) -> object:
         """What another library's array holds on to."""
-        assert self._memory is not None, "a live buffer"
         return self._memory
 
     def free(self) -> None:
+        self.is_freed = True
         self._memory = None
 
 

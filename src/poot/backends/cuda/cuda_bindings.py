@@ -323,14 +323,15 @@ class BindingsDriver:
             found: Any = self._do(encode_map(pointer, view, blob), what, True)[0]
         return b"".join(int(word).to_bytes(8, "little") for word in found.opaque)
 
-    def _launch(self, call: Call, pointers: int, config: object) -> None:
+    def _launch(self, call: Call, pointers: int, config: Any, stream: object) -> None:
         assert isinstance(call.function, Function)
         if config is not None:
+            config.hStream = stream
             made = cu.cuLaunchKernelEx(config, call.function.handle, pointers, 0)
             self._do(made, f"kernel {call.name}", True)
             return
         x, y, z = call.grid
-        shared, stream = call.dynamic_nbytes, self._stream
+        shared = call.dynamic_nbytes
         made = cu.cuLaunchKernel(
             call.function.handle, x, y, z, call.threads, 1, 1, shared, stream, pointers, 0
         )
@@ -340,9 +341,16 @@ class BindingsDriver:
         assert isinstance(bound, Bound)
         with self._current():
             for call, pointers, config in bound.rows():
-                self._launch(call, pointers, config)
+                self._launch(call, pointers, config, self._stream)
                 if is_checked:
                     self._do(cu.cuStreamSynchronize(self._stream), f"kernel {call.name}", True)
+
+    def launch_on(self, bound: Handle, stream: int) -> None:
+        assert isinstance(bound, Bound)
+        other = cu.CUstream(stream)
+        with self._current():
+            for call, pointers, config in bound.rows():
+                self._launch(call, pointers, config, other)
 
     def timed(self, bound: Handle) -> list[float]:
         assert isinstance(bound, Bound)
@@ -353,7 +361,7 @@ class BindingsDriver:
                     events.append(self._do(cu.cuEventCreate(_TIMED_EVENT), "an event")[0])
                 self._do(cu.cuEventRecord(events[0], self._stream), "an event")
                 for n, (call, pointers, config) in enumerate(bound.rows()):
-                    self._launch(call, pointers, config)
+                    self._launch(call, pointers, config, self._stream)
                     self._do(cu.cuEventRecord(events[n + 1], self._stream), "an event")
                 self._do(cu.cuStreamSynchronize(self._stream), "timed launches", True)
                 pairs = pairwise(events)

@@ -30,6 +30,7 @@ from poot.backends.cuda.slot_ring import NAME as TAKE_SLOTS
 from poot.backends.cuda.slot_ring import take_text
 from poot.backends.launches import check_launch, padded
 from poot.backends.owned import (
+    need_adoptable,
     need_code,
     need_open,
     need_own,
@@ -180,11 +181,18 @@ class CudaDevice:
                 raise OutOfDeviceMemory(
                     f"{label} asks {nbytes} bytes: {limits.name} has {free} of {total} free"
                 ) from e
-            buffer = CudaBuffer(self.driver, pointer, nbytes, label)
-            self.driver.zero(pointer, padded(nbytes))
+            memory = Memory(self.driver, pointer)
+            buffer = CudaBuffer(memory, pointer, nbytes, label)
+            self._memories.add(memory)
             self._buffers.add(buffer)
-            self._memories.add(buffer.memory)
+            self.driver.zero(pointer, padded(nbytes))
             return buffer
+
+    def adopt(self, handle: object, nbytes: int, label: str, owner: object = None) -> CudaBuffer:
+        """Memory of the context at an address, which the caller orders with this device's stream.
+        Raises BackendError."""
+        self.need_open()
+        return CudaBuffer(owner, need_adoptable(handle, nbytes, label), nbytes, label)
 
     def free(self, buffer: Buffer) -> None:
         """Ends the buffer. Raises DeviceLost where the driver says now that the device is lost."""

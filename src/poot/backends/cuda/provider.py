@@ -172,6 +172,11 @@ class Driver(Protocol):
         """
         ...
 
+    def launch_on(self, bound: Handle, stream: int) -> None:
+        """Enqueues the list on another stream of the context. Raises BackendError where the
+        provider takes no handles."""
+        ...
+
     def timed(self, bound: Handle) -> list[float]:
         """Runs the list once; microseconds of each launch."""
         ...

@@ -272,6 +272,12 @@ class PycudaDriver:
                 if is_checked:
                     self._stream.synchronize()
 
+    def launch_on(self, bound: Handle, stream: int) -> None:
+        raise BackendError(
+            "pycuda enqueues on its own streams alone: for another library's, pip install "
+            "'poot[cuda]' for cuda-bindings"
+        )
+
     def timed(self, bound: Handle) -> list[float]:
         calls = _calls(bound)
         with self._using("timed launches", True):
