@@ -22,8 +22,8 @@ from poot.errors import BackendError, BindError
 from poot.ir.graph import Graph, Input, Slot, State, TensorType
 from poot.ir.transaction import can_be_fed
 from poot.planner.feed import OK
-from poot.planner.request import Layout
 from poot.planner.plan import EntryPlan, Place, Resident
+from poot.planner.request import Layout
 from poot.planner.residents import slot_name
 from poot.runner import REST, Failure, failure_in, launches_of, upload_shared
 from poot.slots import WRITE_MAP

@@ -90,6 +90,13 @@ def _config(call: Call, stream: object) -> object:
     return config
 
 
+def on_stream(config: object, stream: object) -> object:
+    """The configuration, for a launch on that stream."""
+    known: Any = config
+    known.hStream = stream
+    return known
+
+
 def node_of(call: Call, pointers: int) -> object:
     """A kernel node's parameters."""
     assert isinstance(call.function, Function)

@@ -22,6 +22,7 @@ from poot.backends.cuda.bindings_launches import (
     cluster_value,
     encode_map,
     node_of,
+    on_stream,
 )
 from poot.backends.cuda.loader import NO_BINDINGS, cu
 from poot.backends.cuda.provider import (
@@ -323,11 +324,10 @@ class BindingsDriver:
             found: Any = self._do(encode_map(pointer, view, blob), what, True)[0]
         return b"".join(int(word).to_bytes(8, "little") for word in found.opaque)
 
-    def _launch(self, call: Call, pointers: int, config: Any, stream: object) -> None:
+    def _launch(self, call: Call, pointers: int, config: object, stream: object) -> None:
         assert isinstance(call.function, Function)
         if config is not None:
-            config.hStream = stream
-            made = cu.cuLaunchKernelEx(config, call.function.handle, pointers, 0)
+            made = cu.cuLaunchKernelEx(on_stream(config, stream), call.function.handle, pointers, 0)
             self._do(made, f"kernel {call.name}", True)
             return
         x, y, z = call.grid

@@ -1,4 +1,3 @@
-# pyright: basic
 """torch tensors as the memory of a run: what lies where it can be bound, and what is copied."""
 
 from __future__ import annotations

@@ -1,4 +1,3 @@
-# pyright: basic
 """A compiled program as a torch op: `as_custom_op`."""
 
 from __future__ import annotations
@@ -6,7 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 
@@ -18,6 +17,7 @@ from poot.frontends.torch.memory import DTYPES, Memory, host_bytes, seen
 from poot.ir.tree import Tree, unflatten
 
 NAMESPACE = "poot"
+Flat = torch.Tensor | tuple[torch.Tensor, ...] | None
 _NUMBERS = itertools.count()
 
 
@@ -98,7 +98,7 @@ def _need_apart(memory: Memory, states: tuple[Operand, ...]) -> None:
 class CustomOp:
     """A program's entry point as a torch op. Calling it takes tensors by name, or in the order of
     `names`, and gives the outputs nested as the traced function nested them; `op` is torch's own,
-    which takes them flat and gives a list."""
+    which takes them flat and gives a tensor or a tuple of them."""
 
     def __init__(self, run: TorchRun, name: str, tree: object, written: frozenset[str]) -> None:
         self._run = run
@@ -106,25 +106,28 @@ class CustomOp:
         operands = (*run.runner.slots, *run.runner.states)
         self.names = tuple(o.name for o in operands)
         self._slots = len(run.runner.slots)
-        schema = _schema(operands, written)
+        schema = _schema(operands, written, len(run.runner.outputs))
         safe = tuple(_safe(n) for n in self.names)
         mutated = tuple(_safe(n) for n in self.names if n in written)
 
-        def call(*given: torch.Tensor) -> list[torch.Tensor]:
+        def call(*given: torch.Tensor) -> Flat:
             named = dict(zip(self.names, given, strict=True))
             states = {n: named[n] for n in self.names[self._slots :]}
-            return self._run.run(named, states)
+            return _returned(self._run.run(named, states))
 
-        def fake(*given: torch.Tensor) -> list[torch.Tensor]:
-            return [
-                torch.empty(o.type.shape, dtype=DTYPES[o.type.dtype], device=given[0].device)
-                for o in self._run.runner.outputs
-            ]
+        def fake(*given: torch.Tensor) -> Flat:
+            device = given[0].device
+            return _returned(
+                [
+                    torch.empty(o.type.shape, dtype=DTYPES[o.type.dtype], device=device)
+                    for o in self._run.runner.outputs
+                ]
+            )
 
         if len(set(safe)) < len(safe):
             raise BindError(f"a torch op needs names apart: {', '.join(self.names)}")
         made = torch.library.custom_op(name, call, mutates_args=mutated, schema=schema)
-        made.register_fake(fake)
+        made.register_fake(fake)  # pyright: ignore[reportUnknownMemberType] - torch types it in part
         self.op = made
 
     def __call__(self, *given: torch.Tensor, **named: torch.Tensor) -> object:
@@ -140,7 +143,8 @@ class CustomOp:
                 f"given twice {twice}"
             )
         whole.update(named)
-        flat = self.op(*(whole[n] for n in self.names))
+        said: Flat = self.op(*(whole[n] for n in self.names))
+        flat = [] if said is None else [said] if isinstance(said, torch.Tensor) else list(said)
         return unflatten(self._tree, flat) if isinstance(self._tree, Tree) else tuple(flat)
 
     def wait(self) -> None:
@@ -153,12 +157,18 @@ def _safe(name: str) -> str:
     return re.sub(r"\W", "_", name)
 
 
-def _schema(operands: tuple[Operand, ...], written: frozenset[str]) -> str:
+def _returned(outputs: Sequence[torch.Tensor]) -> Flat:
+    """As an op with that many outputs returns them."""
+    return None if not outputs else outputs[0] if len(outputs) == 1 else tuple(outputs)
+
+
+def _schema(operands: tuple[Operand, ...], written: frozenset[str], outputs: int) -> str:
     rows = [
         f"Tensor{f'(a{n}!)' if o.name in written else ''} {_safe(o.name)}"
         for n, o in enumerate(operands)
     ]
-    return f"({', '.join(rows)}) -> Tensor[]"
+    made = ", ".join(["Tensor"] * outputs)
+    return f"({', '.join(rows)}) -> {made if outputs == 1 else f'({made})'}"
 
 
 def as_custom_op(

@@ -1,8 +1,8 @@
-# pyright: basic
 """`paged_decode`: attention of one new token a row over keys and values in blocks, as an op."""
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
 
 import torch
@@ -14,6 +14,7 @@ from poot.frontends.torch.memory import DTYPES
 from poot.frontends.torch.op import NAMESPACE, TorchRun
 from poot.ir.graph import Graph
 from poot.ops.array import Array
+from poot.ops.attention import masked, match_heads, scaled_scores, weigh_values
 from poot.trace import slot, trace
 
 _NAMES = {held: name for name, held in DTYPES.items()}
@@ -54,12 +55,11 @@ def _call(
     query: torch.Tensor, key_cache: torch.Tensor, value_cache: torch.Tensor,
     block_table: torch.Tensor, lengths: torch.Tensor, scale: float, softcap: float, window: int,
 ) -> torch.Tensor:  # fmt: skip
-    given = {
-        "q": query, "k": key_cache, "v": value_cache, "table": block_table, "lengths": lengths,
-    }  # fmt: skip
-    shapes = tuple(tuple(t.shape) for t in given.values())
+    shapes = tuple(tuple(t.shape) for t in (query, key_cache, value_cache, block_table, lengths))
     dtype = _NAMES.get(query.dtype, str(query.dtype))
     run = _compiled(str(query.device), dtype, shapes, scale, softcap, window)
+    k, v = (pool.view(-1, *pool.shape[2:]) for pool in (key_cache, value_cache))
+    given = {"q": query, "k": k, "v": v, "table": block_table, "lengths": lengths}
     (out,) = run.run(given, {})
     return out
 
@@ -75,7 +75,7 @@ _OP = torch.library.custom_op(
     schema="(Tensor query, Tensor key_cache, Tensor value_cache, Tensor block_table, "
     "Tensor lengths, float scale, float softcap, int window) -> Tensor",
 )  # fmt: skip
-_OP.register_fake(_fake)
+_OP.register_fake(_fake)  # pyright: ignore[reportUnknownMemberType] - torch types it in part
 
 
 @lru_cache(MOST_SHAPES)
@@ -94,7 +94,8 @@ def _compiled(
 def decode_graph(
     dtype: str, shapes: tuple[Shape, ...], scale: float, softcap: float, window: int
 ) -> Graph:
-    """The attention as a graph over slots q, k, v, table, lengths. Raises BindError on shapes that
+    """The attention as a graph over slots q, k [blocks * block_size, Hkv, D], v likewise, table,
+    lengths. Raises BindError on shapes that
     don't belong together."""
     q, k, v, table, lengths = shapes
     fits = (
@@ -108,31 +109,29 @@ def decode_graph(
             "[blocks,block_size,Hkv,D] and [blocks,block_size,Hkv,Dv], block_table [B,n], lengths "
             f"[B]: got {dtype} {', '.join(map(str, shapes))}"
         )
-    blocks, size, heads = k[:3]
+    blocks, size, heads, _ = k
     rows, capacity = q[0], table[1] * size
 
     def fn(q: Array, k: Array, v: Array, table: Array, lengths: Array) -> Array:
         first = ops.clip(table, 0, blocks - 1) * size
         read = ops.reshape(first, (rows, table.shape[1], 1)) + ops.iota((1, 1, size), 2)
         read = ops.reshape(read, (rows, capacity))
-        keys, values = (
-            ops.take(ops.reshape(pool, (blocks * size, heads, pool.shape[3])), read).transpose(
-                0, 2, 1, 3
-            )
-            for pool in (k, v)
-        )
+        keys, values = (ops.take(pool, read).transpose(0, 2, 1, 3) for pool in (k, v))
         live = ops.clip(lengths, 1, capacity)
-        mask = None
+        # As ops.attention_live, but for its guard: the length is inside by what stands above.
+        t = ops.iota((1, 1, 1, capacity), 3)
+        seen = t < ops.reshape(live, (rows, 1, 1, 1))
+        column = ops.reshape(seen, (rows, 1, capacity, 1))
+        keys, values = match_heads(q, ops.where(column, keys, 0.0), ops.where(column, values, 0.0))
+        scores = scaled_scores(q, keys, scale, softcap or None)
         if window:
-            mask = ops.causal_mask(1, capacity, start=live - 1, window=window)
-        out = ops.attention_live(
-            q, keys, values, live, mask=mask, scale=scale, softcap=softcap or None
-        )
+            scores = masked(scores, ops.causal_mask(1, capacity, live - 1, window))
+        out = weigh_values(ops.where(seen, scores, -math.inf), values, None, False)
         assert isinstance(out, Array)
         return ops.where(ops.reshape(lengths > 0, (rows, 1, 1, 1)), out, 0.0)
 
-    specs = (slot(q, dtype), slot(k, dtype), slot(v, dtype), slot(table, "i32"),
-             slot(lengths, "i32"))  # fmt: skip
+    pools = (slot((blocks * size, heads, x[3]), dtype) for x in (k, v))
+    specs = (slot(q, dtype), *pools, slot(table, "i32"), slot(lengths, "i32"))
     try:
         return trace(fn, specs)
     except TraceError as e:
