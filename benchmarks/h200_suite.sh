@@ -22,6 +22,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 out=${OUT:-build/h200}
+carried=${CARRIED:-.}
 site=${SITE:-/tmp/poot-site}
 stash=${STASH:-/tmp/poot-stash}
 kept=${KEPT:-/tmp/poot-h200}
@@ -32,7 +33,7 @@ export PYTHONPATH="$PWD/src:$PWD:$site"
 
 install_wheels() {
     local wheels
-    for wheels in .whl "$stash/.whl"; do
+    for wheels in "$carried/.whl" "$stash/.whl"; do
         if [ -d "$wheels" ] && [ ! -d "$site/wgpu" ]; then
             "$python" -m pip install -q --no-index --no-deps --no-compile --no-cache-dir --upgrade \
                 --target "$site" "$wheels"/*.whl
@@ -87,8 +88,10 @@ tests() { # tests NAME SECONDS ARGUMENTS...
 
 stash_all() {
     local piece
-    for piece in .model/*; do if [ -f "$piece" ]; then cp -f "$piece" "$stash/"; fi; done
-    for piece in .whl .gl; do if [ -d "$piece" ]; then cp -rf "$piece" "$stash/"; fi; done
+    for piece in "$carried"/.model/*; do if [ -f "$piece" ]; then cp -f "$piece" "$stash/"; fi; done
+    for piece in .whl .gl; do
+        if [ -d "$carried/$piece" ]; then cp -rf "$carried/$piece" "$stash/"; fi
+    done
     if [ -f .commit.json ]; then
         cp -f .commit.json "$stash/"
     elif [ -f "$stash/.commit.json" ]; then
