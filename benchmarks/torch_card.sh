@@ -15,9 +15,9 @@ fi
 export PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 POOT_CACHE_DIR=/tmp/poot-cache
 export PYTHONPATH="$PWD/src:$PWD:$site" POOT_CUDA_PROVIDER=cuda-bindings
 failed=0
-timeout --kill-after=5s 40 "$python" -m pytest -p no:cacheprovider -q --tb=short --timeout=30 \
+timeout --kill-after=5s 40 "$python" -m pytest -p no:cacheprovider -q --tb=short --show-capture=no --timeout=30 \
     --junitxml "$out/tests.xml" tests/frontends/torch tests/backends/cuda/test_array.py \
-    tests/backends/test_cuda.py \
+    tests/backends/test_cuda.py tests/test_foreign_array.py \
     -m cuda -k "not pycuda" >"$out/tests.log" 2>&1 || failed=1
 timeout --kill-after=5s 30 "$python" -m benchmarks.torch_graph --out "$out/torch.json" \
     >"$out/torch.log" 2>&1 || failed=1

@@ -20,6 +20,7 @@ from poot.codegen.gen.lowered import Lowered
 from poot.codegen.stored import decode, encode
 from poot.collector import collector_paused
 from poot.errors import BackendUnavailable, BindError, FormatError
+from poot.foreign_array import on_device
 from poot.ir.graph import Graph
 from poot.knobs import knobs
 from poot.limits import PROFILES, DeviceLimits
@@ -149,7 +150,9 @@ class Program(Compiled):
         }
         need_flag(allow_nonfinite, "allow_nonfinite")
         need_flag(device_outputs, "device_outputs")
-        arrays = bind_weights(graphs, {} if weights is None else weights, allow_nonfinite)
+        given = need_names({} if weights is None else weights, "bind")
+        here = {name: on_device(self.device, value, name) for name, value in given.items()}
+        arrays = bind_weights(graphs, here, allow_nonfinite)
         if self._is_oracle:
             return Session(self, OracleRunner(graphs, arrays), graphs, device_outputs)
         if self.device is None:

@@ -19,6 +19,7 @@ from poot.backends.base import Adopts, Buffer, BufferRef, Executable, Launch, Ru
 from poot.backends.launches import BINDING_QUANTUM
 from poot.binding import bind_weights
 from poot.errors import BackendError, BindError
+from poot.foreign_array import on_device
 from poot.ir.graph import Graph, Input, Slot, State, TensorType
 from poot.ir.transaction import can_be_fed
 from poot.planner.feed import OK
@@ -31,6 +32,8 @@ from poot.slots import WRITE_MAP
 # Launch lists kept bound to the addresses that they were last run over.
 MOST_BOUND = 32
 _SHARED = ("weights", "consts")
+# Targets whose memory is named by addresses.
+_ADDRESSED = ("ptx", "llvm")
 
 
 def can_lie_at(address: int, nbytes: int) -> bool:
@@ -70,7 +73,11 @@ class CallerRunner:
         if entry not in program.entries:
             known = ", ".join(sorted(program.entries))
             raise BindError(f"there is no entry point {entry!r}; entry points: {known}")
-        if device is None or not isinstance(device, Adopts):
+        if (
+            device is None
+            or not isinstance(device, Adopts)
+            or device.limits.target not in _ADDRESSED
+        ):
             raise BackendError(
                 f"{program.target} works in its own memory alone: compile for cuda or cpu"
             )
@@ -82,7 +89,8 @@ class CallerRunner:
         self._residents = {r.name: r for r in program.plan.residents}
         graphs = {name: e.final for name, e in program.entries.items()}
         self._loaded = device.load(program.codes)
-        arrays = bind_weights(graphs, weights, False)
+        here = {name: on_device(device, value, name) for name, value in weights.items()}
+        arrays = bind_weights(graphs, here, False)
         self._shared = upload_shared(program, device, graphs, arrays)
         for buffer in list(self._shared.values())[:1]:
             device.copy_out(buffer, 0, 4)  # waits: runs are on other streams

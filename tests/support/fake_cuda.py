@@ -121,6 +121,9 @@ class FakeDriver:
     def follow(self, stream: int) -> None:
         self._ask("follow", str(stream))
 
+    def wait_for(self, stream: int) -> None:
+        self._ask("wait for", str(stream))
+
     def load(self, image: bytes, name: str, dynamic_nbytes: int) -> Handle:
         assert image.startswith(b".version")
         assert image.endswith(b"\0")

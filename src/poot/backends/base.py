@@ -181,6 +181,16 @@ class Adopts(Protocol):
         ...
 
 
+@runtime_checkable
+class TakesArrays(Protocol):
+    """A device that takes other libraries' arrays which lie in its memory."""
+
+    def take(self, value: object, what: str) -> tuple[Buffer, TensorType] | None:
+        """The array where it lies, in order with what its maker enqueued before; None for what is
+        no array or lies elsewhere. Raises BindError on an array that can't be taken as it is."""
+        ...
+
+
 class SharedView(Protocol):
     """Device memory as other libraries of its device take it."""
 
@@ -215,6 +225,7 @@ __all__ = [
     "RunsOn",
     "SharedView",
     "SharesMemory",
+    "TakesArrays",
     "TakesSlots",
     "TensorView",
     "Together",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from poot import dlpack
 from poot.backends.base import Buffer
-from poot.backends.cuda import dlpack
 from poot.errors import BackendError, BindError
 from poot.ir.dtypes import DTYPES
 from poot.ir.graph import TensorType
@@ -89,5 +89,5 @@ class CudaView:
         if stream != _SYNC_NONE:
             self._device.follow(stream or _LEGACY)
         return dlpack.capsule(
-            self._pointer(), self.type.shape, self.type.dtype, self._device.index, self
+            self._pointer(), self.type.shape, self.type.dtype, self.__dlpack_device__(), self
         )

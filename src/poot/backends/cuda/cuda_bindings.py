@@ -252,11 +252,17 @@ class BindingsDriver:
             self._do(cu.cuStreamSynchronize(self._stream), "waiting for the stream")
 
     def follow(self, stream: int) -> None:
+        self._after(cu.CUstream(stream), self._stream)
+
+    def wait_for(self, stream: int) -> None:
+        self._after(self._stream, cu.CUstream(stream))
+
+    def _after(self, later: object, earlier: object) -> None:
         with self._current():
             event = self._do(cu.cuEventCreate(_UNTIMED_EVENT), "an event")[0]
             try:
-                self._do(cu.cuEventRecord(event, self._stream), "an event")
-                self._do(cu.cuStreamWaitEvent(cu.CUstream(stream), event, 0), "another stream")
+                self._do(cu.cuEventRecord(event, earlier), "an event")
+                self._do(cu.cuStreamWaitEvent(later, event, 0), "another stream")
             finally:
                 self._end(cu.cuEventDestroy(event), "an event")
 

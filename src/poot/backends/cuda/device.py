@@ -28,6 +28,7 @@ from poot.backends.cuda.executable import CudaExecutable, Parts
 from poot.backends.cuda.provider import Call, Driver, Facts, Handle, Resources
 from poot.backends.cuda.slot_ring import NAME as TAKE_SLOTS
 from poot.backends.cuda.slot_ring import take_text
+from poot.backends.cuda.taken import foreign
 from poot.backends.launches import check_launch, padded
 from poot.backends.owned import (
     need_adoptable,
@@ -42,6 +43,7 @@ from poot.codegen.kir.nodes import Kernel
 from poot.codegen.ptx.memory import dynamic_nbytes
 from poot.errors import (
     BackendError,
+    BindError,
     DeviceLost,
     GridLimit,
     LaunchError,
@@ -51,6 +53,8 @@ from poot.ir.graph import TensorType
 from poot.limits import DeviceLimits
 
 _U8 = np.dtype(np.uint8)
+# Arrays of other libraries that copies were enqueued from, before one waits for them.
+_MOST_READ = 64
 
 
 class Guard:
@@ -120,6 +124,7 @@ class CudaDevice:
         self._pid = os.getpid()
         self._taker: Handle = None
         self._plain = Guard(self, ())
+        self._read: list[object] = []
         self._ending = weakref.finalize(self, close_quietly, driver)
         try:
             self._staging = Staging(driver)
@@ -194,6 +199,24 @@ class CudaDevice:
         self.need_open()
         return CudaBuffer(owner, need_adoptable(handle, nbytes, label), nbytes, label)
 
+    def take(self, value: object, what: str) -> tuple[CudaBuffer, TensorType] | None:
+        """Another library's array of this card's memory, where it lies: this stream waits for what
+        its maker enqueued. None for what is no such array. Raises BindError."""
+        self.need_open()
+        found = foreign(value, self.index, self.stream, what)
+        if found is None:
+            return None
+        if found.stream is not None:
+            with self._lock, self.guarded():
+                self.driver.wait_for(found.stream)
+        nbytes = found.type.nbytes
+        if nbytes % 4 or found.pointer % 4:
+            raise BindError(
+                f"{what} needs whole words to be taken where it lies: it has {nbytes} bytes at "
+                f"{found.pointer:#x}; hand it over as numpy"
+            )
+        return CudaBuffer(found.hold, found.pointer, nbytes, what), found.type
+
     def free(self, buffer: Buffer) -> None:
         """Ends the buffer. Raises DeviceLost where the driver says now that the device is lost."""
         if isinstance(buffer, CudaBuffer):
@@ -235,6 +258,7 @@ class CudaDevice:
                 else:
                     self.driver.copy_out(out, own.pointer + offset)
                 self.driver.synchronize()
+                self._read.clear()
                 if staged:
                     out[:] = self._staging.out.array[:nbytes]
         return out
@@ -248,6 +272,17 @@ class CudaDevice:
             with self._lock, self.guarded():
                 start, end = one.pointer + source_offset, other.pointer + target_offset
                 self.driver.copy(end, start, nbytes)
+                self._hold_for_now(one.memory)
+
+    def _hold_for_now(self, memory: object) -> None:
+        """Keeps what an enqueued copy reads and somebody else could free, until the stream was
+        waited for; the caller holds the lock."""
+        if memory is None or isinstance(memory, Memory):
+            return
+        self._read.append(memory)
+        if len(self._read) >= _MOST_READ:
+            self.driver.synchronize()
+            self._read.clear()
 
     def _range(self, buffer: Buffer, offset: int, nbytes: int) -> CudaBuffer:
         self.need_open()
@@ -266,6 +301,7 @@ class CudaDevice:
         """Returns when everything enqueued is done."""
         with self._lock, self.guarded():
             self.driver.synchronize()
+            self._read.clear()
 
     # Kernels
 

@@ -151,6 +151,10 @@ class Driver(Protocol):
         """What another stream does next waits for what is enqueued here."""
         ...
 
+    def wait_for(self, stream: int) -> None:
+        """What this stream does next waits for what is enqueued on another."""
+        ...
+
     def load(self, image: bytes, name: str, dynamic_nbytes: int) -> Handle:
         """The entry point of a module. Raises LaunchError with the assembler's words."""
         ...

@@ -209,6 +209,11 @@ class PycudaDriver:
         """pycuda can't make another library's stream wait, so the host does."""
         self.synchronize()
 
+    def wait_for(self, stream: int) -> None:
+        """As `follow`: the host waits, for all of the context."""
+        with self._using("waiting for another stream"):
+            drv.Context.synchronize()
+
     # Kernels
 
     def load(self, image: bytes, name: str, dynamic_nbytes: int) -> Function:
