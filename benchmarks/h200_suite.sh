@@ -115,11 +115,16 @@ step_facts() {
 }
 
 suites=(tests/suites tests/codegen tests/backends/test_base.py)
+# What is marked cuda, and imports nothing that the machine may lack.
+marked=(tests/backends/cuda tests/backends/test_cuda.py tests/cases tests/test_foreign_array.py
+    tests/frontends/torch/test_op.py tests/frontends/torch/test_paged.py
+    tests/llm/models/test_paged_llama.py)
 # HIP on the card and what a lost context leaves have steps of their own.
 others="not hip_on_cuda"
 step_cuda() {
     need_model cuda || return 1
-    POOT_CUDA_PROVIDER=cuda-bindings tests cuda 260 tests -m 'cuda and not fuzz' -k "$others"
+    POOT_CUDA_PROVIDER=cuda-bindings tests cuda 260 "${suites[@]}" "${marked[@]}" \
+        -m 'cuda and not fuzz' -k "$others"
 }
 # What hung once comes first, so that its threads are told where they stand.
 step_pycuda() {

@@ -94,3 +94,18 @@ def test_the_cards_script_leaves_a_record_of_its_commit(tmp_path):
     assert "host was not run" in said["whole"]
     assert (tmp_path / "OUT/logs.tar.gz").exists()
     assert done.returncode == 1
+
+
+def test_the_cards_script_runs_every_file_with_a_test_that_is_marked_for_it():
+    script = (ROOT / "benchmarks/h200_suite.sh").read_text()
+    asked = [ROOT / name for name in re.findall(r"tests/[\w/]+(?:\.py)?", script)]
+    marks = re.compile(r"pytest\.mark\.cuda|@on\((?!\")(?!but=\"[^\"]*cuda)|@on\([^)]*\"cuda\"")
+    files = [p for p in (ROOT / "tests").rglob("test_*.py") if marks.search(p.read_text())]
+    others = {"tests/house", "tests/support"}
+    left = [
+        p.relative_to(ROOT).as_posix()
+        for p in files
+        if not any(p == a or a in p.parents for a in asked)
+        and not any(ROOT / o in p.parents for o in others)
+    ]
+    assert left == []
