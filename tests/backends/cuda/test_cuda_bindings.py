@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from poot.backends.cuda import cuda_bindings
 from poot.backends.cuda.cuda_bindings import BindingsDriver, BindingsProvider
 from poot.backends.cuda.device import CudaDevice
 from poot.backends.cuda.provider import Call, Facts
+from poot.codegen.attributes import Attributes
 from poot.errors import (
     BackendError,
     BackendUnavailable,
@@ -308,3 +310,30 @@ def test_another_stream_waits_by_an_event(cu):
     driver.follow(9)
     names = [n for n in cu.names() if "Ctx" not in n]
     assert names == ["cuEventCreate", "cuEventRecord", "cuStreamWaitEvent", "cuEventDestroy"]
+
+
+def test_this_stream_waits_for_another_by_an_event(cu):
+    driver = opened(cu)
+    driver.wait_for(9)
+    rows = {name: args for name, args in cu.calls if "Ctx" not in name}
+    assert list(rows) == ["cuEventCreate", "cuEventRecord", "cuStreamWaitEvent", "cuEventDestroy"]
+    assert rows["cuEventRecord"][1] == 9
+    assert rows["cuStreamWaitEvent"][0] == driver._stream
+
+
+def test_a_list_is_launched_on_another_stream_whatever_its_attributes(cu):
+    driver = opened(cu)
+    plain = call(driver)
+    early = replace(plain, attributes=Attributes(overlap=True))
+    bound = driver.bind([plain, early])
+    for stream in (9, 11):
+        cu.calls.clear()
+        driver.launch_on(bound, stream)
+        rows = [(name, args) for name, args in cu.calls if "Launch" in name]
+        assert [name for name, _ in rows] == ["cuLaunchKernel", "cuLaunchKernelEx"]
+        assert rows[0][1][8] == stream
+        assert rows[1][1][0].hStream == stream  # pyright: ignore[reportAttributeAccessIssue] - the fake's
+    cu.calls.clear()
+    driver.launch(bound, is_checked=False)
+    (config,) = (args[0] for name, args in cu.calls if name == "cuLaunchKernelEx")
+    assert config.hStream == driver._stream  # pyright: ignore[reportAttributeAccessIssue] - the fake's
