@@ -79,9 +79,15 @@ class Step:
         return Step(name, word, int(seconds), commit)
 
 
-def lacking(steps: Mapping[str, Step]) -> list[str]:
-    """What keeps the steps from being a whole green run of one commit; nothing where they are."""
-    said = [f"{name} was not run" for name in WHOLE if name not in steps]
+def lacking(
+    steps: Mapping[str, Step], tests: Mapping[str, Mapping[str, int]], gpu: str
+) -> list[str]:
+    """What keeps the steps from being a whole green run of one commit on a card; nothing where they
+    are. `tests` are the counts of each suite's."""
+    said = [f"the card is {gpu}"] if gpu.startswith("unknown") else []
+    said += [f"{name} was not run" for name in WHOLE if name not in steps]
+    said += [f"{n} skipped {row['skipped']} tests" for n, row in tests.items() if row["skipped"]]
+    said += [f"{n} passed no test" for n, row in tests.items() if not row["passed"]]
     said += [f"{s.name} failed" for s in steps.values() if s.word != "passed"]
     commits = sorted({s.commit for s in steps.values()})
     if len(commits) > 1:
@@ -92,20 +98,23 @@ def lacking(steps: Mapping[str, Step]) -> list[str]:
 
 def record(folder: Path, steps: Mapping[str, Step]) -> dict[str, object]:
     """Everything that the folder's logs say."""
+    gpu = card()
+    reports = {n: folder / f"{n}.xml" for n in SUITES if (folder / f"{n}.xml").exists()}
+    tests = {n: counts(path) for n, path in reports.items()}
     out: dict[str, object] = {
-        "card": card(),
+        "card": gpu,
         "kernel": platform.release(),
         "python": platform.python_version(),
         "date": time.strftime("%Y-%m-%d"),
         "command": "bash benchmarks/h200_suite.sh " + " ".join(steps),
-        "whole": lacking(steps) or "green",
+        "whole": lacking(steps, tests, gpu) or "green",
         "steps": {
             s.name: {"result": s.word, "seconds": s.seconds, "commit": s.commit}
             for s in steps.values()
         },
-        "tests": {n: counts(folder / f"{n}.xml") for n in SUITES if (folder / f"{n}.xml").exists()},
+        "tests": tests,
     }
-    bad = {n: failures(folder / f"{n}.xml") for n in SUITES if (folder / f"{n}.xml").exists()}
+    bad = {n: failures(path) for n, path in reports.items()}
     out["failures"] = {n: rows for n, rows in bad.items() if rows}
     if (folder / "sanitize.log").exists():
         out["sanitizers"] = (folder / "sanitize.log").read_text().splitlines()
@@ -136,8 +145,9 @@ def main(argv: Sequence[str]) -> int:
     for name, rows in bad.items():
         for row in rows:
             print(f"{name}: {row}")
-    lacks = lacking(steps)
-    print("whole: " + ("green at " + commit() if not lacks else "no: " + ", ".join(lacks)))
+    whole = found["whole"]
+    assert isinstance(whole, str | list)
+    print("whole:", f"green at {commit()}" if whole == "green" else f"no: {', '.join(whole)}")
     return 0
 
 

@@ -69,14 +69,21 @@ def steps(**words: str) -> dict[str, Step]:
 
 
 def test_a_run_is_whole_where_every_step_passed_at_one_commit():
-    assert lacking(steps()) == []
-    assert lacking(steps(wgpu="FAILED")) == ["wgpu failed"]
-    assert lacking({k: v for k, v in steps().items() if k != "cuda"}) == ["cuda was not run"]
+    tests = {"cuda": {"passed": 3, "failed": 0, "skipped": 0}}
+    gpu = "NVIDIA H200"
+    assert lacking(steps(), tests, gpu) == []
+    assert lacking(steps(wgpu="FAILED"), tests, gpu) == ["wgpu failed"]
+    fewer = {k: v for k, v in steps().items() if k != "cuda"}
+    assert lacking(fewer, {}, gpu) == ["cuda was not run"]
     other = {**steps(), "host": Step.of("host passed 3 def and changes")}
-    assert lacking(other) == [
+    assert lacking(other, tests, gpu) == [
         "steps are of 2 commits: abc; def and changes",
         "the commit is def and changes",
     ]
+    none = {"cuda": {"passed": 0, "failed": 0, "skipped": 9}}
+    assert lacking(steps(), none, "unknown: no nvidia-smi") == [
+        "the card is unknown: no nvidia-smi", "cuda skipped 9 tests", "cuda passed no test",
+    ]  # fmt: skip
 
 
 def test_the_cards_script_leaves_a_record_of_its_commit(tmp_path):
