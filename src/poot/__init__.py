@@ -5,6 +5,7 @@ from poot.api import Program, compile
 from poot.backends.registry import devices
 from poot.errors import PootError
 from poot.foreign_array import adopt
+from poot.frontends.torch.program import from_torch
 from poot.ir.text import parse, show
 from poot.jit import jit
 from poot.ops.refusals import grad, value_and_grad
@@ -22,6 +23,7 @@ __all__ = [
     "const",
     "devices",
     "errors",
+    "from_torch",
     "grad",
     "jit",
     "ops",

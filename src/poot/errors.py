@@ -6,6 +6,8 @@ one, the remedy. `need` builds such a message.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 
 class PootError(Exception):
     """The root of poot's errors. `loc` is the user's file:line, or empty."""
@@ -22,6 +24,26 @@ class PootError(Exception):
 
 class TraceError(PootError):
     """The traced function did what a graph can't hold."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unsupported:
+    """A call of a foreign program that can't be done, why, and its file:line there."""
+
+    op: str
+    why: str
+    loc: str
+
+
+class UnsupportedOps(TraceError):
+    """A foreign program calls what its front end can't do; `ops` lists every such call."""
+
+    def __init__(self, message: str, loc: str = "", *, ops: tuple[Unsupported, ...] = ()) -> None:
+        self.ops = ops
+        super().__init__(message, loc)
+
+    def located(self, loc: str) -> UnsupportedOps:
+        return UnsupportedOps(self.message, loc, ops=self.ops)
 
 
 class TypeRuleError(PootError):

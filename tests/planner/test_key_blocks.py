@@ -32,6 +32,11 @@ def test_rows_of_the_heads_that_share_a_key_stand_together():
     assert MOST_ROWS <= number(Form(heads=8, kv_heads=1, rows=64), "rows") < MOST_ROWS + 8
 
 
+def test_tiles_of_rows_are_even():
+    assert number(Form(heads=2, rows=64), "rows") == 32
+    assert number(Form(heads=2, rows=1024), "rows") == MOST_ROWS
+
+
 def test_a_group_holds_whole_strips():
     for rows in (1, 5, 17, 40, 100):
         form = Form(rows=rows)
@@ -62,7 +67,10 @@ def test_no_rows_are_left_to_others():
 
 def test_few_rows_leave_the_keys_as_they_lie():
     assert number(Form(heads=6, kv_heads=2, rows=1), "few") == 1
-    assert number(Form(heads=8, kv_heads=2, rows=1), "few") == 0
+    assert number(Form(heads=32, kv_heads=2, rows=1), "few") == 1
+    assert number(Form(heads=34, kv_heads=2, rows=1), "few") == 0
+    assert number(Form(heads=16, kv_heads=2, rows=1, width=576), "few") == 1
+    assert number(Form(heads=32, kv_heads=2, rows=1, width=576), "few") == 0
     assert number(Form(rows=64), "few") == 0
 
 

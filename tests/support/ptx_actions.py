@@ -363,8 +363,8 @@ def _mma(i: Instruction, module: Module) -> Action:
 _BY_HEAD: dict[str, Maker] = {
     "mov": _mov, "cvta": _copy, "selp": _selp, "ld": _load, "st": _store, "atom": _atom,
     "shfl": _shfl, "vote": _vote, "redux": _redux, "elect": _elect, "bar": _bar, "bra": _bra,
-    "ret": _ret, "fence": _nothing, "griddepcontrol": _nothing, "ldmatrix": _ldmatrix,
-    "stmatrix": _ldmatrix, "movmatrix": _movmatrix, "mma": _mma,
+    "ret": _ret, "fence": _nothing, "griddepcontrol": _nothing, "prefetch": _nothing,
+    "ldmatrix": _ldmatrix, "stmatrix": _ldmatrix, "movmatrix": _movmatrix, "mma": _mma,
 }  # fmt: skip
 
 

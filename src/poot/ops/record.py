@@ -25,9 +25,26 @@ _POOT = str(Path(__file__).parent.parent) + os.sep
 _MODELS = _POOT + "llm" + os.sep
 
 
+_LINE: ContextVar[str] = ContextVar("poot_line", default="")
+
+
+@contextmanager
+def located(loc: str) -> Generator[None]:
+    """What is recorded within is of the line `loc`, in a program that was written elsewhere; where
+    that is empty, of the caller's line as ever."""
+    token = _LINE.set(loc)
+    try:
+        yield
+    finally:
+        _LINE.reset(token)
+
+
 def here() -> str:
     """file:line of the nearest caller that isn't poot's own machinery; poot's models count as
-    callers."""
+    callers. Within `located` it is the line given there."""
+    line = _LINE.get()
+    if line:
+        return line
     frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage] - inspect.stack is slow
     while True:
         name = frame.f_code.co_filename

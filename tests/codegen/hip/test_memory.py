@@ -175,3 +175,12 @@ def test_wide_indices_reach_past_two_to_the_31():
     far = k.cast(k.group_id(0), "i64") + k.lit((1 << 32) + 5, Ty("i64"))
     k.store(y, 0, k.load(x, far))
     assert "const long long t3 = t2 + 4294967301ll;" in body_of(k.kernel())
+
+
+def test_a_hint_is_a_prefetch_and_changes_no_value():
+    k = KernelBuilder("hints", N)
+    x, y = k.param("x", "f32", 2 * N, "r"), k.param("y", "f32", N, "w")
+    k.prefetch(x, k.lane() + N)
+    k.store(y, k.lane(), k.load(x, k.lane()))
+    assert "__builtin_prefetch(x + " in text_of(k.kernel())
+    agree(k.kernel(), {"x": array_of("f32", 2 * N)})

@@ -54,6 +54,7 @@ def test_an_index_is_one_whole_number():
     "op, access",
     [
         ("load", "r"),
+        ("prefetch", "r"),
         ("store", "w"),
         ("atomic", "rw"),
         ("frag_load", "r"),

@@ -86,6 +86,20 @@ def test_neighbouring_addresses_are_one_vector_and_equal_ones_a_scalar():
     assert "gather" not in text
 
 
+@pytest.mark.parametrize("stride", [0, 1, None])
+def test_a_hint_fetches_the_line_of_the_first_lane_and_reads_nothing(stride):
+    k = KernelBuilder("hints", 16)
+    x, y = k.param("x", "f32", 64, "r"), k.param("y", "i32", 16, "w")
+    at = k.lane() * k.lane() // 8 if stride is None else k.lane() * stride
+    k.prefetch(x, at)
+    k.store(y, k.lane(), at)
+    assert function_text(k.kernel(), cpu().limits).count("call void @llvm.prefetch") == 1
+    agrees(k.kernel(), {"x": np.zeros(64, np.float32), "y": np.zeros(16, np.int32)})
+    k = KernelBuilder("hints", 16)
+    k.prefetch(k.param("x", "f32", 64, "r"), k.group_id(0))
+    assert "load float" not in function_text(k.kernel(), cpu().limits)
+
+
 def test_a_streamed_run_fetches_ahead_of_itself():
     k = KernelBuilder("streams", 16)
     x, y = k.param("x", "f32", 64, "r"), k.param("y", "f32", 64, "w")

@@ -136,3 +136,13 @@ def test_atomics_on_floats_are_refused():
     k.op("atomic", k.lit(0, I32), k.lit(1.0), mem=k.param("x", "f32", 8, "rw"), kind="add")
     with pytest.raises(DtypeLowering, match="kernel floats: atomics are on i32 and u32: x is f32"):
         ptx_of(k.kernel())
+
+
+def test_a_hint_is_a_prefetch_into_the_second_level_and_assembles():
+    k = KernelBuilder("hints", 32)
+    x, y = k.param("x", "f32", 64, "r"), k.param("y", "f32", 32, "w")
+    k.prefetch(x, k.lane() + 32)
+    k.store(y, k.lane(), k.load(x, k.lane()))
+    assert "prefetch.global.L2 [" in ptx_of(k.kernel())
+    assert len(assembled(k.kernel())) == 2
+    agree(k.kernel(), {"x": np.arange(64, dtype=np.float32)})

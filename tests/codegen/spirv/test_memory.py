@@ -267,3 +267,13 @@ def test_atomics_fold_every_lane(target, dtype, space, kind):
         assert got == feed[1] != feed[0]
     else:
         assert got == KINDS[kind](feed)
+
+
+@pytest.mark.parametrize("target", DEVICES)
+def test_a_hint_says_nothing(target):
+    k = KernelBuilder("hints", 4)
+    x, y = k.param("x", "f32", 8, "r"), k.param("y", "f32", 4, "w")
+    k.prefetch(x, k.lane() + 4)
+    k.store(y, k.lane(), k.load(x, k.lane()))
+    got = launch_arrays(gpu(target), k.kernel(), {"x": values("f32", 8)})["y"]
+    np.testing.assert_array_equal(got, values("f32", 8)[:4])

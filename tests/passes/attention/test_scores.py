@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from poot import ops
+from poot.ops import Array
 from poot.passes.attention.declines import Decline
 from poot.passes.attention.scores import Stage, read_stages
+from tests.support.fused import only, operands, rewrite_of
+from tests.support.traced import normal
 
 SHAPE = (1, 1, 2, 3)
 
@@ -63,3 +67,16 @@ def test_what_log2_e_and_ln_2_leave_is_no_factor():
 def test_another_order_is_declined(stages, after, why):
     with pytest.raises(Decline, match=why):
         read_stages(stages, after, "")
+
+
+@pytest.mark.parametrize("kind", ["add", "select"])
+def test_a_mask_of_more_axes_than_the_scores_is_a_stage_as_any(kind: str):
+    def fn(q: Array, k: Array, v: Array, mask: Array) -> Array:
+        scores = (
+            q @ k.swapaxes(1, 2)
+        ) * 0.5  # [heads, rows, keys], and the mask [1, 1, rows, keys]
+        scores = scores + mask if kind == "add" else ops.where(mask > 0, scores, -1e9)
+        return ops.softmax(scores).reshape(2, 5, 7) @ v
+
+    arrays = (normal(0, 2, 5, 8), normal(1, 2, 7, 8), normal(2, 2, 7, 6), normal(3, 1, 1, 5, 7))
+    assert operands(only(rewrite_of(fn, *arrays)))["q"] == "f32[1,2,5,8]"

@@ -146,3 +146,43 @@ def test_two_columns_cut_off_are_no_sink():
 
     arrays = (normal(0, 1, 2, 5, 8), normal(1, 1, 2, 7, 8), normal(2, 1, 2, 7, 6))
     assert rewrite_of(fn, *arrays, normal(3, 1, 2, 5, 2)).eqns("attention") == []
+
+
+@pytest.mark.parametrize("times", [1, 2])
+@pytest.mark.parametrize("is_sunk", [False, True])
+def test_a_maximum_taken_away_before_the_softmax_takes_it_again_is_nothing(times, is_sunk):
+    def fn(q: Array, k: Array, v: Array, sink: Array) -> Array:
+        scores = (q @ k.swapaxes(2, 3)) * 0.3
+        if is_sunk:
+            wide = ops.broadcast_to(sink.reshape(1, 2, 1, 1), (1, 2, 5, 1))
+            scores = ops.concat([scores, wide], 3)
+        for _ in range(times):
+            scores = scores - scores.max(-1, keepdims=True)
+        weights = ops.softmax(scores, 3)
+        return (weights[..., :-1] if is_sunk else weights) @ v
+
+    arrays = (normal(0, 1, 2, 5, 8), normal(1, 1, 2, 7, 8), normal(2, 1, 2, 7, 6))
+    got = only(rewrite_of(fn, *arrays, normal(3, 2)))
+    assert ("sink" in operands(got)) == is_sunk
+
+
+def test_the_log_sum_of_lowered_scores_is_not_that_of_the_scores():
+    def fn(q: Array, k: Array, v: Array) -> tuple[Array, Array]:
+        scores = q @ k.swapaxes(2, 3)
+        low = scores - scores.max(-1, keepdims=True)
+        top = low.max(-1, keepdims=True)
+        exps = ops.exp(low - top)
+        total = exps.sum(-1, keepdims=True)
+        return (exps / total) @ v, ops.log(total) + top
+
+    arrays = (normal(0, 1, 2, 5, 8), normal(1, 1, 2, 7, 8), normal(2, 1, 2, 7, 6))
+    assert rewrite_of(fn, *arrays).eqns("attention") == []
+
+
+def test_another_rows_maximum_taken_away_stays_in_the_scores():
+    def fn(q: Array, k: Array, v: Array) -> Array:
+        scores = q @ k.swapaxes(2, 3)
+        return ops.softmax(scores - scores.max(2, keepdims=True), 3) @ v
+
+    arrays = (normal(0, 1, 2, 5, 8), normal(1, 1, 2, 7, 8), normal(2, 1, 2, 7, 6))
+    assert rewrite_of(fn, *arrays).eqns("attention") == []

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from poot.passes.canonical.moves import MOVES
-from tests.support.rewrites import checker
+import pytest
 
-check = checker(*MOVES)
+from poot.passes.canonical.moves import MOVES
+from tests.support.rewrites import checker, stays
+
+check, stay = checker(*MOVES), stays(*MOVES)
 
 
 def test_two_transposes_become_one():
@@ -111,4 +113,44 @@ def test_a_reduction_over_no_axis_is_its_operand():
         out v1
         """,
         "in v0: f32[2,3]\nout v0",
+    )
+
+
+SPLIT = """
+    in v0: f32[2,3,4,5]
+    in v1: f32[6,5,6]
+    v2: f32[6,4,5] = reshape(v0) shape=(6, 4, 5)
+    v4: f32[6,4,6] = matmul(v2, v1)
+    v5: f32[2,3,4,6] = reshape(v4) shape=(2, 3, 4, 6)
+    """
+
+
+def test_batch_axes_made_one_for_a_matmul_stay_two():
+    check(
+        SPLIT + "out v5",
+        """
+        in v0: f32[2,3,4,5]
+        in v1: f32[6,5,6]
+        v6: f32[2,3,5,6] = reshape(v1) shape=(2, 3, 5, 6)
+        v7: f32[2,3,4,6] = matmul(v0, v6)
+        out v7
+        """,
+    )
+
+
+@pytest.mark.parametrize(
+    "before, after",
+    [
+        ("out v5", "out v5, v4"),
+        ("shape=(2, 3, 4, 6)", "shape=(3, 2, 4, 6)"),
+        ("in v0: f32[2,3,4,5]", "in v0: f32[3,2,4,5]"),
+        ("in v1: f32[6,5,6]", "in v1: f32[1,5,6]"),
+    ],
+)
+def test_a_matmul_that_is_read_in_another_form_stays(before: str, after: str):
+    text = (SPLIT + "out v5").replace(before, after)
+    stay(
+        text.replace(
+            "v5: f32[2,3,4,6] = reshape(v4) shape=(3", "v5: f32[3,2,4,6] = reshape(v4) shape=(3"
+        )
     )

@@ -176,3 +176,23 @@ def test_a_gather_by_indices_of_run_time_stays():
         out v2
         """
     )
+
+
+def test_a_gather_by_known_indices_of_several_axes_is_a_slice_and_a_reshape():
+    check(
+        """
+        in v0: f32[6]
+        v1: i32[2,2] = iota() axis=1 dtype=i32 shape=(2, 2)
+        v2: i32[2,2] = iota() axis=0 dtype=i32 shape=(2, 2)
+        v3: i32[2,2] = add(v2, v2)
+        v4: i32[2,2] = add(v3, v1)
+        v5: f32[2,2] = gather(v0, v4) axis=0
+        out v5
+        """,
+        """
+        in v0: f32[6]
+        v6: f32[4] = slice(v0) start=(0,) step=(1,) stop=(4,)
+        v7: f32[2,2] = reshape(v6) shape=(2, 2)
+        out v7
+        """,
+    )

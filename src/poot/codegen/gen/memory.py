@@ -16,6 +16,8 @@ from poot.codegen.kir.build import U32, KernelBuilder, Val
 from poot.ir.dtypes import DTYPES
 from poot.limits import DeviceLimits
 
+LINE = 64  # bytes that a cache fetches at once
+
 
 @dataclass(frozen=True, slots=True)
 class Cell:
@@ -64,6 +66,12 @@ class Memory:
         width = 32 // self.cell.per
         shift = self.k.bitcast(self.indexer.value(place) * width, U32)
         return self.numbers.from_bits((word >> shift) & ((1 << width) - 1), self.cell.dtype)
+
+    def fetch(self, at: Index, count: int) -> None:
+        """Hints that `count` elements from one on will be read soon, line by line."""
+        assert self.cell.per == 1, self.cell
+        for first in range(0, count, max(1, LINE // DTYPES[self.cell.param].nbytes)):
+            self.k.prefetch(self.name, self.indexer.value(at + first))
 
     def _whole(self, at: Index) -> Val:
         """One element of the parameter; a widened load and an extract where that is allowed."""

@@ -57,6 +57,7 @@ class Pull:
     indexer: Indexer
     numbers: Numbers
     leaves: dict[int, Leaf] = field(default_factory=dict[int, Leaf])
+    memories: dict[int, Memory] = field(default_factory=dict[int, Memory])
     _makers: dict[int, tuple[Eqn, int]] = field(default_factory=dict[int, tuple[Eqn, int]])
     _memo: dict[tuple[int, Coords], Val] = field(default_factory=dict[tuple[int, Coords], Val])
 
@@ -68,6 +69,18 @@ class Pull:
     def bind(self, var: Var, memory: Memory) -> None:
         """The value's elements lie in memory, row-major."""
         self.leaves[var.id] = lambda coords: memory.load(flat(coords, var.type.shape))
+        self.memories[var.id] = memory
+
+    def fetch(self, var: Var, coords: Coords, count: int) -> None:
+        """Hints that `count` elements of a value from `coords` on, in its order, will be asked for
+        soon: the lines of the input that they are made of, element by element."""
+        while var.id not in self.memories:
+            eqn = self._makers.get(var.id, (None, 0))[0]
+            same = [] if eqn is None else [v for v in eqn.ins if v.type.shape == var.type.shape]
+            if len(same) != 1:
+                return
+            var = same[0]
+        self.memories[var.id].fetch(flat(coords, var.type.shape), count)
 
     def value(self, var: Var, coords: Coords) -> Val:
         """The element of `var` at `coords`. No recursion: a body may be thousands of eqns deep."""

@@ -108,6 +108,11 @@ def load(b: Body, ins: Ins) -> None:
     b.put(dst, parts)
 
 
+def prefetch(b: Body, ins: Ins) -> None:
+    name, _ = b.memory(ins.attr("mem"))
+    b.line(f"__builtin_prefetch({_place(b, name, ins.args[0])});")
+
+
 def _vector_load(b: Body, type: Type, cache: str) -> str:
     """The name of a function that loads a vector of registers from a pointer."""
     dtype, lanes = dtype_of(type), lanes_of(type)

@@ -303,6 +303,7 @@ HIP: dict[str, Row] = {
     "subgroup_lane": subgroup.subgroup_lane,
     "imm": _imm,
     "load": memory.load,
+    "prefetch": memory.prefetch,
     "store": memory.store,
     "atomic": memory.atomic,
     "barrier": _barrier,

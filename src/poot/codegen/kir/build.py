@@ -364,6 +364,10 @@ class KernelBuilder:
         self._emit(Ins("load", (dst,), (operand,), attrs))
         return Val(self, dst)
 
+    def prefetch(self, mem: str, index: Val | int) -> None:
+        """A hint that the memory about an element will be read soon."""
+        self._emit(Ins("prefetch", (), (self._operand(index, I32),), (("mem", mem),)))
+
     def store(
         self, mem: str, index: Val | int, value: Val | Number, cache: str | None = None
     ) -> None:

@@ -144,6 +144,15 @@ _row(
     effect="load",
 )
 _row(
+    "prefetch",
+    1,
+    0,
+    "A hint: what lies about element a of `mem`, which is inside it, will be read soon. Changes "
+    "nothing; a target may do nothing, or take the first lane's index alone.",
+    attrs="mem",
+    effect="load",
+)
+_row(
     "store",
     2,
     0,

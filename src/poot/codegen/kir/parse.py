@@ -34,6 +34,7 @@ from poot.ir.tokens import Cursor
 # operands.
 SUBSCRIPTS: dict[str, tuple[str, ...]] = {
     "load": ("mem",),
+    "prefetch": ("mem",),
     "store": ("mem",),
     "atomic": ("mem",),
     "cp_async": ("dst", "mem"),

@@ -226,6 +226,13 @@ def _load(ins: Ins, decls: Decls) -> str:
     return _memory(ins, decls, d) if isinstance(d, Ty) else "a scalar or vector"
 
 
+def _prefetch(ins: Ins, decls: Decls) -> str:
+    mem = decls.memory(ins.attr("mem"))
+    if not isinstance(mem, Param) or "r" not in mem.access:
+        return "a declared buffer that is read"
+    return index_problem(ins.args[0].type)
+
+
 def _store(ins: Ins, decls: Decls) -> str:
     if ins.attr("cache") not in (None, "stream", "relaxed"):
         return "a cache of stream, relaxed or none"
@@ -322,6 +329,7 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(("group_id", "num_groups"), _axis),
     "imm": _imm,
     "load": _load,
+    "prefetch": _prefetch,
     "store": _store,
     "atomic": _atomic,
     "barrier": _barrier,

@@ -250,10 +250,10 @@ class _Checker:
             bits = ELEMENT_BYTES[last.type.dtype] * 8
             if not 0 <= last.value < bits:
                 self.fail(f"a shift of 0 .. {bits - 1}", at)
-        if ins.op in ("load", "store", "atomic") and isinstance(ins.args[0], Lit):
+        if ins.op in ("load", "prefetch", "store", "atomic") and isinstance(ins.args[0], Lit):
             mem = self.decls.memory(ins.attr("mem"))
-            value = ins.args[1].type if ins.op == "store" else ins.dsts[0].type
-            lanes = value.lanes if isinstance(value, Ty) else 1
+            whole = [*ins.dsts, *ins.args[1:]] if ins.op in ("load", "store") else []
+            lanes = max((x.type.lanes for x in whole if isinstance(x.type, Ty)), default=1)
             index = int(ins.args[0].value)
             if mem is not None and not 0 <= index <= mem.elems - lanes:
                 self.fail(f"an index inside {mem.name}, of {mem.elems} elements", at)

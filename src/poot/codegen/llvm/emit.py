@@ -107,7 +107,8 @@ class _Writer:
         self.width = lanes_together(kernel, limits.vector)
         uniformity = analyse(kernel, self.width)
         homes = Homes(kernel.body, uniformity)
-        self.body = Body(self.width, uniformity, homes, "avx512f" in limits.arch)
+        has_avx512 = {"+avx512f", "+avx512dq"} <= set(limits.arch.split(","))
+        self.body = Body(self.width, uniformity, homes, has_avx512)
 
     def write(self) -> str:
         b, k = self.body, self.kernel

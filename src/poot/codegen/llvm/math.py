@@ -51,8 +51,11 @@ def _pick(b: Body, cond: str, x: str, y: str, wide: bool) -> str:
 
 
 def exp2(b: Body, dtype: str, ids: Sequence[str], wide: bool) -> str:
-    """2 to the a = 2^n 2^f: n the nearest whole number, |f| <= 1/2. Below -126 it is 0."""
+    """2 to the a = 2^n 2^f: n the nearest whole number, |f| <= 1/2. Below -126 it is 0, or a
+    subnormal."""
     a, kind = ids[0], b.shaped("float", wide)
+    if wide and b.width == 16 and b.has_avx512:
+        return _scaled_exp2(b, a, kind)
     low, high = b.const("f32", -126.0, wide), b.const("f32", 128.0, wide)
     held = _pick(b, _compare(b, "ogt", a, -126.0, wide), a, low, wide)
     held = _pick(b, _compare(b, "olt", held, 128.0, wide), held, high, wide)
@@ -65,6 +68,17 @@ def exp2(b: Body, dtype: str, ids: Sequence[str], wide: bool) -> str:
     zero = b.const("f32", 0.0, wide)
     scaled = _pick(b, _compare(b, "olt", a, -126.0, wide), zero, scaled, wide)
     return _pick(b, b.ins(f"fcmp uno {kind} {a}, {a}"), a, scaled, wide)
+
+
+def _scaled_exp2(b: Body, a: str, kind: str) -> str:
+    """By AVX-512's own parts: VREDUCEPS gives f, 0 of an infinity, and VSCALEFPS takes any n
+    (Intel's manual, volume 2)."""
+    rest = [("<16 x float>", "zeroinitializer"), ("i16", "-1"), ("i32", "4")]
+    whole = b.call(f"llvm.rint.{overload(kind)}", kind, [(kind, a)])
+    reduce = [(kind, a), ("i32", "0"), *rest]
+    f = b.call("llvm.x86.avx512.mask.reduce.ps.512", kind, reduce)
+    p = fma(b, _polynomial(b, f, EXP2, True), f, b.const("f32", 1.0, True), True)
+    return b.call("llvm.x86.avx512.mask.scalef.ps.512", kind, [(kind, p), (kind, whole), *rest])
 
 
 def log2(b: Body, dtype: str, ids: Sequence[str], wide: bool) -> str:

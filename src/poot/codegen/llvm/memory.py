@@ -112,9 +112,7 @@ def _load_run(b: Body, array: Array, index: Operand, count: int, streams: bool) 
     element, total = array.element, b.width * count
     at = _address(b, element, array.pointer, _index(b, index))
     if streams:
-        ahead = b.ins(f"getelementptr i8, ptr {at}, i64 {AHEAD}")
-        args = [("ptr", ahead), ("i32", "0"), ("i32", "3"), ("i32", "1")]
-        b.call("llvm.prefetch.p0", "void", args)
+        _fetch(b, b.ins(f"getelementptr i8, ptr {at}, i64 {AHEAD}"), 3)
     vector = f"<{total} x {element}>"
     if b.mask is None:
         got = b.ins(f"load {vector}, ptr {at}, align {array.nbytes}")
@@ -133,6 +131,25 @@ def _load_run(b: Body, array: Array, index: Operand, count: int, streams: bool) 
         )
         for n in range(count)
     ]
+
+
+def _fetch(b: Body, address: str, level: int) -> None:
+    """Fetches the line for reading, into the caches from level 1 on (3) or 2 on (2)."""
+    args = [("ptr", address), ("i32", "0"), ("i32", str(level)), ("i32", "1")]
+    b.call("llvm.prefetch.p0", "void", args)
+
+
+def prefetch(b: Body, ins: Ins, array: Array) -> None:
+    """The line of the first lane's element, into the level-2 cache: what is fetched early would
+    push what is at work out of level 1."""
+    index = ins.args[0]
+    if b.stride(index) is None:
+        kind, at = _indices(b, index)
+        first = b.first(kind, at)
+        first = convert(b, "sext", first, "i32", "i64", False) if kind == "i32" else first
+    else:
+        first = _index(b, index)
+    _fetch(b, _address(b, array.element, array.pointer, first), 2)
 
 
 def _gather(b: Body, array: Array, index: Operand, count: int) -> list[str]:

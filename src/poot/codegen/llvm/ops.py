@@ -13,7 +13,7 @@ from poot.codegen.kir.refusals import refused
 from poot.codegen.llvm import subgroup
 from poot.codegen.llvm.body import HELD_IN, UNSIGNED, Body, overload, register_type
 from poot.codegen.llvm.math import exp2, fma, log2
-from poot.codegen.llvm.memory import atomic, load, store
+from poot.codegen.llvm.memory import atomic, load, prefetch, store
 from poot.codegen.llvm.scene import Scene
 from poot.codegen.llvm.types import convert, from_bits, from_words, rounded, to_bits, to_words
 from poot.errors import DtypeLowering
@@ -426,6 +426,7 @@ LLVM: dict[str, Row] = {
     "subgroup_lane": _subgroup_lane,
     "imm": _imm,
     "load": _of_memory(load),
+    "prefetch": _of_memory(prefetch),
     "store": _of_memory(store),
     "atomic": _of_memory(atomic),
     "barrier": _barrier,

@@ -124,6 +124,10 @@ def _load(b: Body, ins: Ins, scene: Scene) -> None:
     scene.memory.load(b, ins)
 
 
+def _prefetch(b: Body, ins: Ins, scene: Scene) -> None:
+    b.do(f"prefetch.global.L2 {scene.memory.place(b, ins.attr('mem'), ins.args[0])}")
+
+
 def _store(b: Body, ins: Ins, scene: Scene) -> None:
     scene.memory.store(b, ins)
 
@@ -178,6 +182,7 @@ PTX: dict[str, Row] = {
     "subgroup_lane": _subgroup_lane,
     "imm": _imm,
     "load": _load,
+    "prefetch": _prefetch,
     "store": _store,
     "atomic": _atomic,
     "barrier": _barrier,

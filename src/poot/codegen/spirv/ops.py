@@ -245,6 +245,10 @@ def _load(b: Body, ins: Ins, scene: Scene) -> None:
     scene.memory.load(b, ins)
 
 
+def _prefetch(b: Body, ins: Ins, scene: Scene) -> None:
+    """SPIR-V has no such hint."""
+
+
 def _store(b: Body, ins: Ins, scene: Scene) -> None:
     scene.memory.store(b, ins)
 
@@ -360,6 +364,7 @@ SPIRV: dict[str, Row] = {
     "subgroup_lane": _reads("SubgroupLocalInvocationId"),
     "imm": _imm,
     "load": _load,
+    "prefetch": _prefetch,
     "store": _store,
     "atomic": _atomic,
     "barrier": _barrier,

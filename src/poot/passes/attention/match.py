@@ -16,6 +16,7 @@ from poot.ir.graph import Eqn, Graph, Var
 from poot.ir.walk import results, users
 from poot.limits import DeviceLimits
 from poot.passes.attention.cache import Reader, cache_of
+from poot.passes.attention.dead_rows import match_dead_rows, without_dead_rows
 from poot.passes.attention.declines import Decline, claim
 from poot.passes.attention.heads import Operands, read_operands
 from poot.passes.attention.hides import Assumed
@@ -74,8 +75,11 @@ class Matcher:
         """matmul(softmax(scores), values)."""
         chain = Chain()
         try:
-            found = match_softmax(scope, eqn.ins[0], chain)
-            return found and self._fused(eqn, eqn, found, chain, scope)
+            weights, tested = match_dead_rows(scope, eqn.ins[0], chain)
+            found = match_softmax(scope, weights, chain)
+            if found is None or not _tests(scope, tested, found):
+                return None
+            return self._fused(eqn, eqn, found, chain, scope, zeroed=tested is not None)
         except Decline as why:
             scope.decline(f"not fused: {why.reason}", why.loc or eqn.loc)
             return None
@@ -108,7 +112,7 @@ class Matcher:
 
     def _log_sum(self, root: Eqn, found: Softmax, chain: Chain) -> LogSum | None:
         """The log-sum-exp that the chain's own reductions give after root, or None."""
-        if found.factor != 1.0:
+        if found.factor != 1.0 or found.is_lowered:
             return None
         folds = {e.out.id for e in chain.eqns.values() if e.op == "reduce"}
         sums = [self.log_sums.by_total.get(total) for total in folds]
@@ -121,9 +125,16 @@ class Matcher:
         return None
 
     def _fused(
-        self, root: Eqn, product: Eqn, found: Softmax, chain: Chain, scope: Scope
+        self,
+        root: Eqn,
+        product: Eqn,
+        found: Softmax,
+        chain: Chain,
+        scope: Scope,
+        *,
+        zeroed: bool = False,
     ) -> Var | None:
-        """The attention eqn in root's place."""
+        """The attention eqn in root's place. Where `zeroed`, a row that sees no key is 0."""
         scores = trace_scores(scope, found.scores, chain)
         if scores is None:
             return None
@@ -139,12 +150,18 @@ class Matcher:
         self._check_device(dims, scores.matmul.loc)
         reader = Reader(scores.matmul, product, root, form.masks, dims)
         try:
-            return self._emitted(reader, found, form, log_sum, scope)
+            return self._emitted(reader, found, form, log_sum, scope, zeroed)
         except TypeRuleError as e:
             raise Decline(e.message, root.loc) from None
 
     def _emitted(
-        self, reader: Reader, found: Softmax, form: Form, log_sum: LogSum | None, scope: Scope
+        self,
+        reader: Reader,
+        found: Softmax,
+        form: Form,
+        log_sum: LogSum | None,
+        scope: Scope,
+        zeroed: bool,
     ) -> Var:
         root, dims = reader.root, reader.dims
         end = self.positions.get(root.outs[0].id, 0)
@@ -175,13 +192,14 @@ class Matcher:
         at |= dict(masks.operands)
         if found.sink is not None:
             at["sink"] = read_sink(scope, found.sink, found.scores.type.shape, dims, found.loc)
-        attrs = _attrs(operands, form, masks, log_sum is not None)
+        attrs = _attrs(operands, form, masks, log_sum is not None or zeroed)
         outs = scope.emit_all("attention", *at.values(), operands=tuple(at), **attrs)
         if log_sum is not None:
             self.replaced_sums[log_sum.root.out.id] = outs[1]
         assuming = ", finite masks assumed to hide" if self.assume_hidden else ""
         scope.did(_summary(at, form, masks, dims) + assuming, root.loc)
-        return reshaped(scope, cast_to(scope, outs[0], root.out.type.dtype), root.out.type.shape)
+        out = without_dead_rows(scope, outs[0], outs[1]) if zeroed else outs[0]
+        return reshaped(scope, cast_to(scope, out, root.out.type.dtype), root.out.type.shape)
 
     def _check_readers(
         self,
@@ -221,6 +239,14 @@ class Matcher:
             f"{groups} query rows fit no grid of {x} by {y} on {self.limits.name}",
             loc,
         )
+
+
+def _tests(scope: Scope, tested: Var | None, found: Softmax) -> bool:
+    """Whether what a select of dead rows tests, if there is one, are the softmax's own scores."""
+    if tested is None:
+        return True
+    plain = found.factor == 1.0 and not found.is_lowered
+    return plain and passed(scope, tested, Chain()) == passed(scope, found.scores, Chain())
 
 
 def _divisor(scope: Scope, eqn: Eqn, chain: Chain) -> Var | None:

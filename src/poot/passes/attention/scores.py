@@ -149,7 +149,7 @@ class _Walk:
         cond, a, b = eqn.ins
         missed: list[_Miss] = []
         for x, other, keeps in ((a, b, True), (b, a, False)):
-            if x.type != eqn.out.type:
+            if not _is_whole(x, eqn.out):
                 continue
             fill = number_of(self.scope, other)
             stage = _stage(eqn, "select", 0.0 if fill is None else fill, cond, keeps)
@@ -192,7 +192,14 @@ def _ways(eqn: Eqn, *, both: bool) -> list[tuple[Var, Var]]:
     """(an operand as large as the result, the other)."""
     a, b = eqn.ins
     ways = [(a, b), (b, a)] if both else [(a, b)]
-    return [(x, other) for x, other in ways if x.type == eqn.out.type]
+    return [(x, other) for x, other in ways if _is_whole(x, eqn.out)]
+
+
+def _is_whole(x: Var, out: Var) -> bool:
+    """Whether x is all of out: of its type, but for axes of extent 1 in front."""
+    lead = len(out.type.shape) - len(x.type.shape)
+    same = x.type.dtype == out.type.dtype and lead >= 0
+    return same and out.type.shape == (1,) * lead + x.type.shape
 
 
 @dataclass(frozen=True, slots=True)

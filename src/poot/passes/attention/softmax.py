@@ -34,7 +34,8 @@ class Chain:
 @dataclass(frozen=True, slots=True)
 class Softmax:
     """softmax(scores * factor) over the last axis of `scores`; `exps` are its numerators. `top` is
-    what was taken away from the scores, and `sink` a logit that stands beside them, or None."""
+    what was taken away from the scores, and `sink` a logit that stands beside them, or None. Where
+    `is_lowered` the scores' own maximum had been taken away once before: `top` is not theirs."""
 
     scores: Var
     exps: Var
@@ -42,6 +43,7 @@ class Softmax:
     loc: str
     top: Var | None = None
     sink: Var | None = None
+    is_lowered: bool = False
 
 
 def passed(scope: Scope, var: Var, chain: Chain) -> Var:
@@ -154,21 +156,41 @@ def match_exps(scope: Scope, exps: Var, chain: Chain) -> Softmax | None:
         if found is not None and _same_rows(scope, found[0], shift.ins[0], inner):
             inner.add(shift)
             chain.eqns.update(inner.eqns)
-            return Softmax(shift.ins[0], exps, factor, eqn.loc, shift.ins[1], found[1])
+            scores = _raised(scope, shift.ins[0], chain) if found[1] is None else shift.ins[0]
+            lowered = scores != shift.ins[0]
+            return Softmax(scores, exps, factor, eqn.loc, shift.ins[1], found[1], lowered)
     chain.eqns.update(inner.eqns)
     return Softmax(scores, exps, factor, eqn.loc)
 
 
+def _raised(scope: Scope, scores: Var, chain: Chain) -> Var:
+    """The scores before each row's maximum was taken away from them, which no softmax sees."""
+    while True:
+        inner = Chain()
+        eqn = scope.producer(passed(scope, scores, inner))
+        if eqn is None or eqn.op != "sub":
+            return scores
+        try:
+            x = fold_of(scope, eqn.ins[1], "max", eqn.out.type.shape, inner)
+        except Decline:  # a maximum over another axis is none of a row
+            return scores
+        if x is None or not _same_rows(scope, x, eqn.ins[0], inner):
+            return scores
+        inner.add(eqn)
+        chain.eqns.update(inner.eqns)
+        scores = eqn.ins[0]
+
+
 def _top(scope: Scope, shift: Eqn, chain: Chain) -> tuple[Var, Var | None] | None:
     """(x, sink) where shift takes away each row's maximum of x, or of x and a sink's logit."""
-    plain = _fold(scope, shift.ins[1], "max", shift.out.type.shape, chain)
+    plain = fold_of(scope, shift.ins[1], "max", shift.out.type.shape, chain)
     if plain is not None:
         return plain, None
     both = scope.producer(shift.ins[1])
     if both is None or both.op != "max":
         return None
     for rows, sink in (both.ins, both.ins[::-1]):
-        x = _fold(scope, rows, "max", shift.out.type.shape, chain)
+        x = fold_of(scope, rows, "max", shift.out.type.shape, chain)
         if x is not None and rows.type == both.out.type:
             chain.add(both)
             return x, sink
@@ -192,7 +214,7 @@ def match_total(
         if rest is None:
             return False
         total = rest
-    summed = _fold(scope, total, "sum", shape, inner)
+    summed = fold_of(scope, total, "sum", shape, inner)
     if summed is None or not _same_rows(scope, summed, found.exps, inner):
         return False
     chain.eqns.update(inner.eqns)
@@ -216,7 +238,7 @@ def _without_sink(scope: Scope, total: Var, found: Softmax, chain: Chain) -> Var
     return None
 
 
-def _fold(scope: Scope, var: Var, kind: str, shape: tuple[int, ...], chain: Chain) -> Var | None:
+def fold_of(scope: Scope, var: Var, kind: str, shape: tuple[int, ...], chain: Chain) -> Var | None:
     """x where var, broadcast to shape, gives each row of x its own reduction of that kind. Raises
     Decline where the reduction is over another axis than the last."""
     eqn = scope.producer(_spread(scope, var, chain))

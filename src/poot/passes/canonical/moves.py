@@ -5,6 +5,8 @@ before   b = reshape(a)      c = reshape(b)           after   c = reshape(a)
 before   b = transpose(a) of axes of extent 1 alone   after   b = reshape(a)
 before   r = reduce(a) keepdim=False                  after   s = reduce(a) keepdim=True
                                                               r = reshape(s)
+before   p = matmul(reshape(a: [B,H,m,k]), b: [BH,k,n])    after   r = matmul(a, reshape(b))
+         r = reshape(p) [B,H,m,n]
 """
 
 from __future__ import annotations
@@ -66,4 +68,23 @@ def keep_axes(eqn: Eqn, scope: Scope) -> Var | None:
     return scope.emit("reshape", kept, shape=eqn.out.type.shape)
 
 
-MOVES = (same_shape, merge, moves_no_element, repeats_nothing, keep_axes)
+@rule("reshape")
+def batches_apart(eqn: Eqn, scope: Scope) -> Var | None:
+    """Two batch axes that were made one for a matmul, and are two after it, are two there too."""
+    product = scope.producer(eqn.ins[0])
+    if product is None or product.op != "matmul" or len(eqn.out.type.shape) != 4:
+        return None
+    left = scope.producer(product.ins[0])
+    pair, matrix = eqn.out.type.shape[:2], product.ins[0].type.shape[1:]
+    if left is None or left.op != "reshape" or left.ins[0].type.shape != (*pair, *matrix):
+        return None
+    shapes = [v.type.shape for v in (*product.ins, product.out)]
+    if any(len(s) != 3 or s[0] != shapes[-1][0] for s in shapes):
+        return None
+    if eqn.out.type.shape[2:] != shapes[-1][1:] or not scope.is_read_once(eqn.ins[0]):
+        return None
+    right = scope.emit("reshape", product.ins[1], shape=(*pair, *shapes[1][1:]))
+    return scope.emit("matmul", left.ins[0], right)
+
+
+MOVES = (same_shape, merge, moves_no_element, repeats_nothing, keep_axes, batches_apart)

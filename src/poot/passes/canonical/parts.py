@@ -11,14 +11,9 @@ from __future__ import annotations
 import numpy as np
 
 from poot.ir.attrs import int_attr, ints_attr
-from poot.ir.dtypes import DTYPES
-from poot.ir.graph import Const, Eqn, Var
-from poot.oracle import ROWS, At
+from poot.ir.graph import Eqn, Var
+from poot.passes.canonical.known import integers_of
 from poot.passes.engine import Scope, rule
-from poot.passes.regions.table import ELEMENTWISE
-
-_MOST_INDICES = 1 << 16
-_DEEPEST = 32
 
 
 @rule("slice")
@@ -142,12 +137,11 @@ def _neighbours(scope: Scope, a: Var, b: Var, axis: int) -> Var | None:
 
 @rule("gather")
 def known_indices(eqn: Eqn, scope: Scope) -> Var | None:
-    """A gather by indices in even steps is a slice; by each index n times in a row, a broadcast."""
+    """A gather by indices in even steps is a slice; by each index n times in a row, a broadcast.
+    The indices may have axes of their own: those come after, by a reshape."""
     x, index = eqn.ins
     axis = int_attr(eqn, "axis")
-    if index.type.elems > _MOST_INDICES or index.type.elems == 0 or len(index.type.shape) > 1:
-        return None
-    found = _known(scope, index, 0)
+    found = integers_of(scope, index) if index.type.elems else None
     if found is None:
         return None
     extent = x.type.shape[axis]
@@ -169,31 +163,6 @@ def known_indices(eqn: Eqn, scope: Scope) -> Var | None:
     apart = scope.emit("reshape", x, shape=(*lead, 1, *rest))
     wide = scope.emit("broadcast", apart, shape=(*lead, times, *rest))
     return scope.emit("reshape", wide, shape=eqn.out.type.shape)
-
-
-def _known(scope: Scope, var: Var, depth: int) -> np.ndarray | None:
-    """The integers that var is, where no input but constants decides them."""
-    given = scope.input(var)
-    if given is not None:
-        if not isinstance(given.storage, Const):
-            return None
-        held = DTYPES[var.type.dtype].numpy
-        return np.frombuffer(given.storage.data, held).reshape(var.type.shape)
-    eqn = scope.producer(var)
-    moves = ("reshape", "broadcast", "transpose", "slice", "concat", "const", "iota")
-    if eqn is None or depth > _DEEPEST or var.type.elems > _MOST_INDICES:
-        return None
-    if eqn.op not in moves and eqn.op not in ELEMENTWISE:
-        return None
-    ins = [_known(scope, v, depth + 1) for v in eqn.ins]
-    arrays = [x for x in ins if x is not None]
-    if len(arrays) != len(ins):
-        return None
-    types = tuple(v.type for v in eqn.ins)
-    at = At(types, tuple(v.type for v in eqn.outs), False, lambda _body, _ins: ())
-    with np.errstate(all="ignore"):
-        got = ROWS[eqn.op](at, *arrays, **dict(eqn.attrs))
-    return np.asarray(got[eqn.outs.index(var)] if isinstance(got, tuple) else got)
 
 
 PARTS = (whole_or_merged, least_stop, of_one_operand, flatten, repeat, rejoin, known_indices)

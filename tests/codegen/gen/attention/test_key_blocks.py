@@ -60,9 +60,11 @@ def test_a_split_decode_is_two_launches():
     [
         Form(batch=1, heads=8, kv_heads=4, rows=1, keys=300, paged=True, live=True, sink=True),
         Form(batch=1, heads=20, kv_heads=4, rows=1, keys=300, paged=True, live=True, mask="hqk"),
+        Form(batch=1, heads=36, kv_heads=2, rows=1, keys=300, paged=True, live=True, mask="hqk"),
         Form(batch=1, heads=6, kv_heads=6, rows=5, keys=270, paged=True, causal=265, lse=True),
         Form(batch=1, heads=4, kv_heads=4, rows=1, keys=300, paged=True, width=10, value_width=7),
         Form(batch=1, heads=4, kv_heads=4, rows=5, keys=300, width=22, shared=7),
+        Form(batch=1, heads=2, kv_heads=2, rows=17, keys=300, width=22, shared=7),
         Form(batch=1, heads=4, kv_heads=4, rows=1, keys=300, width=22, shared=7, paged=True),
     ],
     ids=str,
@@ -89,9 +91,9 @@ def test_a_selected_decode_may_be_split_and_reads_what_it_visits():
     form = selected_forms.Form(1, 4, 2, 1, 1200, 16, 16, 4, 200, positions=(1199,))
     assert selected_steps.check_form(form, SMALL).schedule.get("splits") > 1
     for keys in (400, 4000):
-        form = selected_forms.Form(1, 4, 2, 1, keys, 16, 24, 4, 8, positions=(keys - 2,))
+        form = selected_forms.Form(1, 4, 2, 1, keys, 16, 16, 4, 8, positions=(keys - 2,))
         _, stats = selected_steps.reads_of(form, SMALL)
-        assert stats["attention_blocks"].loads["in2"] <= 2 * (8 + 1) * 4 * 24
+        assert stats["attention_blocks"].loads["in2"] <= 2 * (8 + 1) * 4 * 16
 
 
 def test_what_a_selected_decode_does_not_visit_may_be_nan():

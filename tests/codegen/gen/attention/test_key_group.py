@@ -39,18 +39,13 @@ def test_the_shared_part_of_a_key_is_read_once_for_all_query_heads_of_a_key_head
     assert reads_of(form, "k_shared")[1] == form.batch * form.keys * form.shared
 
 
-def test_the_shared_part_of_a_key_is_read_once_for_all_key_heads_of_a_group():
-    form = Form(batch=1, heads=4, kv_heads=4, rows=5, keys=320, width=24, shared=8)
+@pytest.mark.parametrize("rows, few", [(1, 1), (17, 0)])
+def test_the_shared_part_of_a_key_is_read_once_for_all_key_heads_of_a_group(rows, few):
+    form = Form(batch=1, heads=2, kv_heads=2, rows=rows, keys=320, width=24, shared=8)
     request, loads = reads_of(form, "k_shared")
+    assert request.schedule.get("few") == few
     assert request.schedule.get("heads") == form.kv_heads
     assert loads == form.keys * form.shared
-
-
-def test_a_few_rows_read_the_shared_part_once_for_each_key_head():
-    form = Form(batch=1, heads=8, kv_heads=4, rows=1, keys=320, width=24, shared=8)
-    request, loads = reads_of(form, "k_shared")
-    assert request.schedule.get("few") == 1
-    assert loads == form.kv_heads * form.keys * form.shared
 
 
 def test_streaming_reads_the_shared_part_once_for_each_query_head_and_row():
@@ -60,16 +55,20 @@ def test_streaming_reads_the_shared_part_once_for_each_query_head_and_row():
     assert loads == form.heads * form.rows * form.keys * form.shared
 
 
-@pytest.mark.parametrize("kv_heads", [1, 2, 4])
-def test_a_map_is_read_once_a_key_for_all_heads_of_a_group(kv_heads):
-    form = Form(batch=1, heads=8, kv_heads=kv_heads, rows=1, keys=320, paged=True)
+@pytest.mark.parametrize("kv_heads", [1, 2])
+@pytest.mark.parametrize("repeat, reads", [(2, 2), (18, 1)])
+def test_a_map_is_read_for_all_heads_of_a_group_and_ahead_where_rows_are_few(
+    kv_heads, repeat, reads
+):
+    form = Form(1, repeat * kv_heads, kv_heads, 1, keys=320, paged=True)
     request, loads = reads_of(form, "read")
     assert request.schedule.get("heads") == kv_heads
-    assert loads == form.keys
+    assert loads == reads * form.keys
 
 
-def test_a_split_key_s_own_part_and_a_pool_s_rows_are_read_once():
-    form = Form(batch=1, heads=16, kv_heads=4, rows=1, keys=320, width=24, shared=8, paged=True)
+@pytest.mark.parametrize("heads, few", [(16, 1), (34, 0)])
+def test_a_split_key_s_own_part_and_a_pool_s_rows_are_read_once(heads, few):
+    form = Form(batch=1, heads=heads, kv_heads=2, rows=1, keys=320, width=24, shared=8, paged=True)
     request, loads = reads_of(form, "k")
-    assert request.schedule.get("few") == 0
+    assert request.schedule.get("few") == few
     assert loads == form.keys * form.kv_heads * (form.width - form.shared)

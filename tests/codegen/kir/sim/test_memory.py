@@ -36,6 +36,7 @@ def buffers() -> dict[str, np.ndarray]:
             "i: i32 = group_id axis=0\nk: i32 = add i, 64\nv: f32 = load x[k]",
             "64 elements, 1 at 64",
         ),
+        ("l: i32 = lane\ni: i32 = add l, 1\nprefetch x[i]", "64 elements, 1 at 64: lane 63"),
         ("l: i32 = lane\ni: i32 = mul l, 4\nv: f32x4 = load x[i]", "64 elements, 4 at 64: lane 16"),
         ("l: i32 = lane\ni: i32 = add l, 1\nstore s[i], 0.0", "s has 64 elements, 1 at 64"),
     ],

@@ -16,36 +16,34 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from functools import partial
 
+from poot.codegen.gen.attention import few_rows
 from poot.codegen.gen.attention.finish import finish
 from poot.codegen.gen.attention.fold import Folded
 from poot.codegen.gen.attention.key_group import (
     Group,
     each_head,
-    key_parts,
     placed,
     stage_slots,
-    tile_keys,
     turn_keys,
+    visited,
 )
 from poot.codegen.gen.attention.keys import Keys, key_range
 from poot.codegen.gen.attention.parts import Parts, attention_eqn, parts_of
 from poot.codegen.gen.attention.score import score
-from poot.codegen.gen.attention.softmax import NEG_INF, step
+from poot.codegen.gen.attention.softmax import NEG_INF, step, weight_under
 from poot.codegen.gen.attention.split_kv import combine, state_type
 from poot.codegen.gen.grid import each_group
 from poot.codegen.gen.index import ZERO, Index
 from poot.codegen.gen.job import open_job
 from poot.codegen.gen.lanes import across, once, part
 from poot.codegen.gen.lowered import KernelCall, Lowered
-from poot.codegen.gen.math import LOG2_E, is_neg_inf
 from poot.codegen.gen.memory import Memory
 from poot.codegen.gen.selection.visits import Slots, list_head, slots_of
 from poot.codegen.gen.sinks import Sink, open_sinks
-from poot.codegen.kir.build import I32, KernelBuilder, Val
+from poot.codegen.kir.build import I32, Val
 from poot.limits import DeviceLimits
 from poot.planner.request import Request
 
@@ -107,6 +105,8 @@ def _call(request: Request, limits: DeviceLimits, parts: Parts) -> KernelCall:
         _declare(group)
         with each_head(group) as one:
             _stage_queries(one)
+        if group.is_few:
+            few_rows.empty_states(group)
         k.barrier()
         _run(group, split, splits)
         with each_head(group) as one:
@@ -119,19 +119,21 @@ def _call(request: Request, limits: DeviceLimits, parts: Parts) -> KernelCall:
 
 def _declare(g: Group) -> None:
     k = g.job.k
-    k.shared("queries", "f32", g.parts.width * g.rows * g.heads)
-    if not g.is_few:
+    if g.is_few:
+        few_rows.declare(g)
+    else:
+        k.shared("queries", "f32", g.parts.width * g.rows * g.heads)
         k.shared("turned", "f32", g.parts.width * g.block)
-    k.shared("scores", "f32", g.rows * g.block)
-    k.shared("acc", "f32", g.rows * g.channels * g.heads)
-    for name in ("peaks", "sums"):
-        k.shared(name, "f32", g.filled * g.heads)
-    k.shared("shrinks", "f32", g.filled)
-    k.shared("lanes", "f32", g.filled * g.lanes)
+        k.shared("scores", "f32", g.rows * g.block)
+        k.shared("acc", "f32", g.rows * g.channels * g.heads)
+        for name in ("peaks", "sums"):
+            k.shared(name, "f32", g.filled * g.heads)
+        k.shared("shrinks", "f32", g.filled)
+        k.shared("lanes", "f32", g.filled * g.lanes)
     if g.slots is not None:
         k.shared("slot_keys", "i32", g.block)
     if "read" in g.parts.at:
-        k.shared("pool_slots", "i32", g.block)
+        k.shared("pool_slots", "i32", g.block * (2 if g.has_streams else 1))
 
 
 def _stage_queries(g: Group) -> None:
@@ -156,9 +158,13 @@ def _stage_queries(g: Group) -> None:
                 k.store("queries", place, value)
         for first in range(0, g.channels, lanes):
             k.store("acc", ix.value(g.channel(within, lane + first)), 0.0)
+    if g.is_few:
+        return
     for first in range(0, g.filled, lanes):
         k.store("peaks", g.state(k.lane() + first), NEG_INF)
         k.store("sums", g.state(k.lane() + first), 0.0)
+    with k.for_(k.lane(), g.rows * g.block, lanes, name="s") as place:
+        k.store("scores", place, 0.0)  # those that no row of a strip sees stay so
     for r in range(g.rows, g.filled):
         k.store("lanes", k.lane() + r * lanes, 0.0)
 
@@ -185,49 +191,34 @@ def _run(g: Group, split: Index, splits: int) -> None:
         size = ((blocks + (splits - 1)) // splits) * g.block
         first = first + size * g.job.indexer.value(split)
         end = k.op("min", first + size, end)
-    own = g.parts.width - g.parts.shared
-    is_shared_once = bool(g.parts.shared) and not g.is_few and g.heads > 1
     with k.for_(first, end, g.block, name="t") as start:
         count = k.op("min", end - start, g.block)
         stage_slots(g, start, end)
-        if is_shared_once:
-            turn_keys(g, start, end, range(own, g.parts.width))
-        with each_head(g) as one:
-            if g.is_few:
-                _few_scores(one, start, end)
-            else:
-                turn_keys(one, start, end, range(own if is_shared_once else g.parts.width))
-                k.barrier()
-                _scores(one)
-            k.barrier()
-            _softmax(one, start, end)
-            k.barrier()
-            _values(one, start, count)
-            k.barrier()
+        if g.is_few:
+            few_rows.visit(g, start, end, count)
+        else:
+            _visit(g, start, end, count)
+    if g.is_few:
+        few_rows.join_sums(g)
 
 
-def _few_scores(g: Group, start: Val, end: Val) -> None:
-    """scores[row, key]: each key's products along d, added across lanes a vector of keys at a
-    time."""
-    k, ix, lanes = g.job.k, g.job.indexer, g.lanes
-    with k.for_(0, g.block // lanes, name="g") as tile:
-        keys = tile_keys(g, start, end, tile)
-        g = placed(g, keys, [tile * lanes + j for j in range(lanes)])
-        for i in range(g.rows):
-            queries: list[Val] = []
-            for base, width, _ in key_parts(g):
-                at = ix.value(g.query(Index((), i), ix.atom(k.lane(), lanes) + base))
-                queries.append(part(k, width, lanes, lambda at=at: k.load("queries", at)))
-            sums: list[Val] = []
-            for key in keys:  # in the order of memory
-                total: Val | None = None
-                for query, (_, width, element) in zip(queries, key_parts(g), strict=True):
-                    lane = ix.atom(k.lane(), width)
-                    x = part(k, width, lanes, lambda key=key, of=element, c=lane: of(key, c))
-                    total = query * x if total is None else k.fma(query, x, total)
-                assert total is not None
-                sums.append(total)
-            k.store("scores", tile * lanes + k.lane() + i * g.block, across(k, sums, operator.add))
+def _visit(g: Group, start: Val, end: Val, count: Val) -> None:
+    """One block of keys."""
+    k, own = g.job.k, g.parts.width - g.parts.shared
+    is_shared_once = bool(g.parts.shared) and g.heads > 1
+    together = PAIR * g.lanes
+    turned = k.op("min", (count + (together - 1)) // together * PAIR, g.block // g.lanes)
+    if is_shared_once:
+        turn_keys(g, start, end, range(own, g.parts.width), turned)
+    with each_head(g) as one:
+        turn_keys(one, start, end, range(own if is_shared_once else g.parts.width), turned)
+        k.barrier()
+        _scores(one, start, count)
+        k.barrier()
+        _softmax(one, start, end)
+        k.barrier()
+        _values(one, start, count)
+        k.barrier()
 
 
 def _strips(g: Group) -> int:
@@ -238,26 +229,40 @@ def _pairs(vectors: int) -> list[tuple[int, ...]]:
     return [tuple(range(v, min(v + PAIR, vectors))) for v in range(0, vectors, PAIR)]
 
 
-def _scores(g: Group) -> None:
-    """scores[row, key]: plain products."""
+def _seen_by(g: Group, base: Val, start: Val, count: Val) -> Val:
+    """How many of the block's keys some row of a strip sees, at the most."""
+    k = g.job.k
+    if g.parts.causal is None:
+        return count
+    last = g.job.indexer.atom(k.op("min", base + (g.strip - 1), g.count - 1), g.rows)
+    return k.op("min", count, key_range(g.job, g.parts, g.row, g.where(last)[2])[1] - start)
+
+
+def _scores(g: Group, start: Val, count: Val) -> None:
+    """scores[row, key]: plain products, but of vectors of keys that no row of the strip sees."""
+    k = g.job.k
+    with k.for_(0, _strips(g), name="s") as s:
+        seen = _seen_by(g, s * g.strip, start, count)
+        for pair in _pairs(g.block // g.lanes):
+            with k.if_(seen > pair[0] * g.lanes):
+                _strip_scores(g, s * g.strip, pair)
+
+
+def _strip_scores(g: Group, base: Val, vectors: tuple[int, ...]) -> None:
     k = g.job.k
     queries = g.job.indexer.value(g.query(ZERO, ZERO))
-    with k.for_(0, _strips(g), name="s") as s:
-        base = s * g.strip
-        for pair in _pairs(g.block // g.lanes):
-            sums = [[k.var(k.lit(0.0), name="s") for _ in pair] for _ in range(g.strip)]
-            with k.for_(0, g.parts.width, name="d") as d:
-                row = d * g.block + k.lane()
-                keys = [k.load("turned", row + v * g.lanes) for v in pair]
-                place = d * g.rows + base + queries
-                for i, mine in enumerate(sums):
-                    query = k.load("queries", place + i)
-                    for total, key in zip(mine, keys, strict=True):
-                        k.set(total, k.fma(query, key, total))
-            for i, mine in enumerate(sums):
-                for v, total in zip(pair, mine, strict=True):
-                    place = (base + i) * g.block + k.lane() + v * g.lanes
-                    k.store("scores", place, total)
+    sums = [[k.var(k.lit(0.0), name="s") for _ in vectors] for _ in range(g.strip)]
+    with k.for_(0, g.parts.width, name="d") as d:
+        row = d * g.block + k.lane()
+        keys = [k.load("turned", row + v * g.lanes) for v in vectors]
+        place = d * g.rows + base + queries
+        for i, mine in enumerate(sums):
+            query = k.load("queries", place + i)
+            for total, key in zip(mine, keys, strict=True):
+                k.set(total, k.fma(query, key, total))
+    for i, mine in enumerate(sums):
+        for v, total in zip(vectors, mine, strict=True):
+            k.store("scores", (base + i) * g.block + k.lane() + v * g.lanes, total)
 
 
 def _softmax(g: Group, start: Val, end: Val) -> None:
@@ -281,7 +286,7 @@ def _softmax(g: Group, start: Val, end: Val) -> None:
     with k.for_(0, g.rows, name="r") as r:
         peak, total = k.load("peaks", g.state(r)), None
         for v in range(g.block // lanes):
-            weight = _weight(k, k.load("scores", _score_place(g, r, v)), peak)
+            weight = weight_under(k, k.load("scores", _score_place(g, r, v)), peak)
             k.store("scores", _score_place(g, r, v), weight)
             total = weight if total is None else total + weight
         assert total is not None
@@ -292,12 +297,6 @@ def _softmax(g: Group, start: Val, end: Val) -> None:
         at = g.state(r + k.lane())
         shrink = k.load("shrinks", r + k.lane())
         k.store("sums", at, k.fma(k.load("sums", at), shrink, total))
-
-
-def _weight(k: KernelBuilder, value: Val, peak: Val) -> Val:
-    """exp(value - peak), exactly 0 where the value is -inf. No value is above the peak, so
-    the rounding of the product costs at most 2^-25 of the largest weight."""
-    return k.select(is_neg_inf(k, value), k.lit(0.0), k.op("exp2", (value - peak) * LOG2_E))
 
 
 def _score_place(g: Group, row: Val, vector: int) -> Val:
@@ -340,18 +339,6 @@ def _seen_scores(g: Group, start: Val, end: Val, r: Val) -> Iterator[Val]:
             yield k.select(is_seen, made, k.lit(NEG_INF))
 
 
-@contextmanager
-def _visited(g: Group, start: Val, j: Val) -> Generator[Index]:
-    """The block's j-th key, where it is visited."""
-    k, ix = g.job.k, g.job.indexer
-    if g.slots is None:
-        yield ix.atom(start + j, g.parts.keys)
-        return
-    key = k.load("slot_keys", j)
-    with k.if_(key >= 0):
-        yield ix.atom(k.copy(key), g.parts.keys)
-
-
 def _values(g: Group, start: Val, count: Val) -> None:
     """acc[row, channel] = acc * shrink + weights . values, a strip and a pair of vectors at a
     time."""
@@ -359,6 +346,7 @@ def _values(g: Group, start: Val, count: Val) -> None:
     acc = ix.value(g.channel(ZERO, ZERO))
     with k.for_(0, _strips(g), name="s") as s:
         base = s * g.strip
+        seen = _seen_by(g, base, start, count)
         for pair in _pairs(g.channels // lanes):
             places = [
                 [(base + i) * g.channels + k.lane() + v * lanes + acc for v in pair]
@@ -368,7 +356,7 @@ def _values(g: Group, start: Val, count: Val) -> None:
             for i in range(g.strip):
                 shrink = k.load("shrinks", base + i)
                 sums.append([k.var(k.load("acc", p) * shrink, name="o") for p in places[i]])
-            with k.for_(0, count, name="j") as j, _visited(g, start, j) as key:
+            with k.for_(0, seen, name="j") as j, visited(g, start, j, count) as key:
                 value_of, values = placed(g, [key], [j]).keys.value, list[Val]()
                 for v in pair:
                     width = min(lanes, g.parts.value_width - v * lanes)

@@ -40,6 +40,12 @@ class Group:
     member: Index = ZERO
 
     @property
+    def has_streams(self) -> bool:
+        """Whether a block's keys are read in several runs at once, and fetched a block ahead: pool
+        slots lie in no order that the machine would find by itself."""
+        return self.is_few and "read" in self.parts.at and self.slots is None
+
+    @property
     def total(self) -> int:
         """Query rows of one key head."""
         return self.parts.repeat * self.parts.rows
@@ -56,7 +62,8 @@ class Group:
 
     def state(self, row: Val) -> Val:
         """Where a row's maximum and sum lie, or a vector's first row's."""
-        return row + self.job.indexer.value(self.member * self.filled)
+        stride = self.rows if self.is_few else self.filled
+        return row + self.job.indexer.value(self.member * stride)
 
     def channel(self, row: Index, c: Index) -> Index:
         """Where a row's weighted values lie."""
@@ -91,7 +98,8 @@ def each_head(g: Group) -> Generator[Group]:
 
 def stage_slots(g: Group, start: Val, end: Val) -> None:
     """slot_keys[j] of the block where blocks are selected: the key, or -1. pool_slots[j] of a paged
-    key: where it lies, inside the pool; those past the end repeat the last one, or key 0."""
+    key: where it lies, inside the pool; those past the end repeat the last one, or key 0. Where
+    slots are fetched, those of the next block follow."""
     k, ix, firsts = g.job.k, g.job.indexer, range(0, g.block, g.lanes)
     if g.slots is not None:
         for first in firsts:
@@ -101,7 +109,7 @@ def stage_slots(g: Group, start: Val, end: Val) -> None:
         k.barrier()
     if "read" not in g.parts.at:
         return
-    for first in firsts:
+    for first in range(0, g.block * (2 if g.has_streams else 1), g.lanes):
         at = k.op("min", start + first + k.lane(), end - 1)
         if g.slots is not None:
             at = k.op("max", k.load("slot_keys", k.lane() + first), 0)
@@ -119,15 +127,40 @@ def placed(g: Group, keys: list[Index], within: list[Val]) -> Group:
     return replace(g, keys=replace(g.keys, slots=dict(zip(keys, found, strict=True))))
 
 
-def tile_keys(g: Group, start: Val, end: Val, tile: Val) -> list[Index]:
-    """One vector of a block's keys. Those past the end repeat the last one; their scores are
-    hidden."""
+def fetch(g: Group, name: str, within: Val) -> None:
+    """Hints that the keys ("k") or values ("v") of a place of the next block will be read soon, all
+    lines of the pool slot in order."""
+    if g.has_streams:
+        var, slot = g.parts.at[name], _pool_slot(g, within + g.block)
+        g.job.pull.fetch(var, (slot, g.head, ZERO), g.heads * var.type.shape[-1])
+
+
+def _pool_slot(g: Group, within: Val) -> Index:
+    return g.job.indexer.atom(g.job.k.load("pool_slots", within), g.parts.at["k"].type.shape[0])
+
+
+def tile_key(g: Group, start: Val, end: Val, within: Val) -> Index:
+    """One of a block's keys. Those past the end repeat the last one; their scores are hidden."""
     k, ix = g.job.k, g.job.indexer
     if g.slots is not None:
-        own = [k.load("slot_keys", tile * g.lanes + j) for j in range(g.lanes)]
-        return [ix.atom(k.op("max", key, 0), g.parts.keys) for key in own]
-    at = [start + tile * g.lanes + j for j in range(g.lanes)]
-    return [ix.atom(k.op("min", a, end - 1), g.parts.keys) for a in at]
+        return ix.atom(k.op("max", k.load("slot_keys", within), 0), g.parts.keys)
+    return ix.atom(k.op("min", start + within, end - 1), g.parts.keys)
+
+
+@contextmanager
+def visited(g: Group, start: Val, within: Val, count: Val) -> Generator[Index]:
+    """The body for one of a block's keys before the end, where it is visited."""
+    k, ix = g.job.k, g.job.indexer
+    if g.has_streams:
+        with k.if_(within < count):
+            yield ix.atom(start + within, g.parts.keys)
+        return
+    if g.slots is None:
+        yield ix.atom(start + within, g.parts.keys)
+        return
+    key = k.load("slot_keys", within)
+    with k.if_(key >= 0):
+        yield ix.atom(k.copy(key), g.parts.keys)
 
 
 def key_parts(g: Group) -> Iterator[tuple[int, int, Element]]:
@@ -144,12 +177,14 @@ def key_parts(g: Group) -> Iterator[tuple[int, int, Element]]:
         base += extent
 
 
-def turn_keys(g: Group, start: Val, end: Val, channels: range) -> None:
-    """turned[d, key] of the block, square tile by square tile, for d among these channels."""
+def turn_keys(g: Group, start: Val, end: Val, channels: range, tiles: Val) -> None:
+    """turned[d, key] of the block's first vectors of keys, square tile by square tile, for d among
+    these channels."""
     k, ix, lanes = g.job.k, g.job.indexer, g.lanes
-    with k.for_(0, g.block // lanes, name="g") as tile:
-        keys = tile_keys(g, start, end, tile)
-        g = placed(g, keys, [tile * lanes + j for j in range(lanes)])
+    with k.for_(0, tiles, name="g") as tile:
+        places = [tile * lanes + j for j in range(lanes)]
+        keys = [tile_key(g, start, end, place) for place in places]
+        g = placed(g, keys, places)
         for base, width, element in key_parts(g):
             if base not in channels:
                 continue

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from poot.codegen.gen.math import exp, is_neg_inf
+from poot.codegen.gen.math import LOG2_E, exp, is_neg_inf
 from poot.codegen.kir.build import U32, KernelBuilder, Val
 
 NEG_INF = float("-inf")
@@ -35,3 +35,9 @@ def step(k: KernelBuilder, peak: Val, score: Val) -> Step:
 def weight_of(k: KernelBuilder, score: Val, peak: Val) -> Val:
     """exp(score - peak), exactly 0 where the score is -inf."""
     return k.select(is_neg_inf(k, score), k.lit(0.0), exp(k, score - peak))
+
+
+def weight_under(k: KernelBuilder, score: Val, peak: Val) -> Val:
+    """`weight_of` a score that isn't above the peak: the rounding of the product then costs at most
+    2^-25 of the largest weight."""
+    return k.select(is_neg_inf(k, score), k.lit(0.0), k.op("exp2", (score - peak) * LOG2_E))

@@ -124,6 +124,10 @@ class Space:
         self.loads += wave.active() * (flat.shape[0] if flat.ndim > 1 else 1)
         return self.get(flat)
 
+    def prefetch(self, wave: Wave, index: Value, ins: Ins) -> None:
+        """Reads nothing; the index has to be inside all the same."""
+        self.flat(wave, index, 1, ins)
+
     def store(self, wave: Wave, index: Value, value: Value, count: int, ins: Ins) -> None:
         flat = self.flat(wave, index, count, ins)
         at, who = self.lanes_of(wave, flat)

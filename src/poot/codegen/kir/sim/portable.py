@@ -147,6 +147,15 @@ def _make_load(ins: Ins, dsts: Slots, args: Slots) -> Step:
     return run
 
 
+def _make_prefetch(ins: Ins, dsts: Slots, args: Slots) -> Step:
+    mem = str(ins.attr("mem"))
+
+    def run(wave: Wave) -> None:
+        wave.memory[mem].prefetch(wave, wave.regs[args[0]], ins)
+
+    return run
+
+
 def _make_store(ins: Ins, dsts: Slots, args: Slots) -> Step:
     mem, count = str(ins.attr("mem")), _count(ins)
 
@@ -311,6 +320,7 @@ PORTABLE: dict[str, Maker] = {
     **dict.fromkeys(("lane", "group_id", "num_groups", "subgroup_id", "subgroup_lane"), _make_id),
     "imm": _make_imm,
     "load": _make_load,
+    "prefetch": _make_prefetch,
     "store": _make_store,
     "atomic": _make_atomic,
     "fence": _make_fence,

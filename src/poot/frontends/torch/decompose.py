@@ -1,0 +1,41 @@
+# pyright: basic
+"""Exported programs in core ATen, but for ops that are kept whole because a row says them better:
+attention is one call, and so hides nothing of its meaning behind a select of rows."""
+
+from __future__ import annotations
+
+import importlib
+import warnings
+from typing import Any
+
+# Composite ops that have a row.
+KEPT = ("scaled_dot_product_attention.default", "rms_norm.default")
+
+
+def decomposed(program: Any) -> Any:
+    """The program with every composite op taken apart that isn't kept; what is no exported program
+    comes back as it is."""
+    if not hasattr(program, "run_decompositions"):
+        return program
+    export = importlib.import_module("torch.export")
+    table = export.default_decompositions()
+    for name in KEPT:
+        table.pop(_overload(name), None)
+    with warnings.catch_warnings():
+        # torch 2.13 warns of itself where it copies an exported program.
+        warnings.filterwarnings("ignore", ".*LeafSpec", FutureWarning)
+        return program.run_decompositions(table)
+
+
+def decompositions() -> dict[Any, Any]:
+    """How the graphs of torch.compile are taken apart, as a table of torch's."""
+    table = dict(importlib.import_module("torch._decomp").core_aten_decompositions())
+    for name in KEPT:
+        table.pop(_overload(name), None)
+    return table
+
+
+def _overload(name: str) -> Any:
+    packet, overload = name.split(".")
+    aten = importlib.import_module("torch").ops.aten
+    return getattr(getattr(aten, packet), overload)
