@@ -125,6 +125,43 @@ def test_a_value_that_is_given_out_twice_is_two_tensors():
     assert (one.tolist(), two.tolist()) == ([2.0] * 4, [1.0] * 4)
 
 
+def plain(*shape: int) -> tuple[object, torch.Tensor]:
+    return poot.slot(shape, "f32"), torch.arange(float(np.prod(shape))).view(shape)
+
+
+SLOT, X = plain(2, 4)
+ONES = torch.ones(2, 4)
+
+
+@pytest.mark.parametrize(
+    "fn, specs, want, states",
+    [
+        (lambda x: x, (), X, ()),
+        (lambda x: x.reshape(4, 2), (), X.view(4, 2), ()),
+        (lambda x, s: (s, s), ("s",), ONES, (ONES,)),
+        (lambda x, s: (s + x, s + x), ("s",), ONES + X, (ONES + X,)),
+        (lambda x, s, t: (x, (t, s)), ("s", "t"), X, (2 * ONES, ONES)),
+    ],
+    ids=["a slot", "its view", "a state", "a new state", "states that change places"],
+)
+def test_outputs_that_are_inputs_are_tensors_of_their_own(fn, specs, want, states):
+    graph = poot.trace(fn, (SLOT, *(poot.state((2, 4)) for _ in specs)))
+    given = [ONES * (n + 1) for n, _ in enumerate(specs)]
+    x = X.clone()
+    out = as_custom_op(compile_on("cpu", graph))(x, *given)
+    assert torch.equal(out, want)
+    assert all(torch.equal(a, b) for a, b in zip(given, states, strict=True))
+    out += 1.0
+    assert torch.equal(x, X)
+    assert all(torch.equal(a, b) for a, b in zip(given, states, strict=True))
+
+
+def test_a_state_of_bools_lies_otherwise_and_is_refused():
+    graph = poot.trace(lambda x, s: (x, ~s), (SLOT, poot.state((4,), "bool")))
+    with pytest.raises(BindError, match=r"State 's' bool\[4\] lies in a layout of the device's"):
+        as_custom_op(compile_on("cpu", graph))
+
+
 def test_what_is_empty_stays_empty():
     graph = poot.trace(lambda x: x + 1.0, (poot.slot((0, 4), "f32"),))
     assert as_custom_op(compile_on("cpu", graph))(torch.zeros(0, 4)).shape == (0, 4)

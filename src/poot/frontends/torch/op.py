@@ -17,7 +17,7 @@ from poot.frontends.torch.memory import DTYPES, Memory, host_bytes, seen
 from poot.ir.tree import Tree, unflatten
 
 NAMESPACE = "poot"
-Flat = torch.Tensor | tuple[torch.Tensor, ...] | None
+Flat = torch.Tensor | tuple[torch.Tensor, ...]
 _NUMBERS = itertools.count()
 
 
@@ -144,7 +144,7 @@ class CustomOp:
             )
         whole.update(named)
         said: Flat = self.op(*(whole[n] for n in self.names))
-        flat = [] if said is None else [said] if isinstance(said, torch.Tensor) else list(said)
+        flat = [said] if isinstance(said, torch.Tensor) else list(said)
         return unflatten(self._tree, flat) if isinstance(self._tree, Tree) else tuple(flat)
 
     def wait(self) -> None:
@@ -159,7 +159,7 @@ def _safe(name: str) -> str:
 
 def _returned(outputs: Sequence[torch.Tensor]) -> Flat:
     """As an op with that many outputs returns them."""
-    return None if not outputs else outputs[0] if len(outputs) == 1 else tuple(outputs)
+    return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
 
 def _schema(operands: tuple[Operand, ...], written: frozenset[str], outputs: int) -> str:
