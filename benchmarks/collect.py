@@ -21,7 +21,7 @@ from pathlib import Path
 
 from benchmarks.record import commit, save
 
-SUITES = ("cuda", "pycuda-base", "pycuda", "residents", "vulkan", "wgpu", "cases")
+SUITES = ("cuda", "pycuda-base", "pycuda", "residents", "vulkan", "wgpu", "cases", "hard")
 # What a step writes by itself.
 FIGURES = ("smollm2", "host", "hip", "lost", "torch")
 # The steps of a whole run.

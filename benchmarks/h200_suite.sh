@@ -3,11 +3,12 @@
 # `second`, the two calls of a whole run of one commit (what each carries: h200_carry.sh):
 #   stash        keeps .model/part*, .whl, .gl and .commit.json for the calls after this one
 #   facts        the card, the driver, the tools
-#   cuda         all tests marked cuda, through cuda-bindings
+#   cuda         all tests marked cuda but the hard cases, through cuda-bindings
 #   pycuda       the backend's, the op rows and every suite on target cuda, through pycuda
 #   residents    pycuda's tests of kernels whose groups are all resident, and the providers' own
 #   vulkan wgpu  the same suites on the card's own Vulkan driver
-#   cases        the hard cases there
+#   hard         the hard cases on target cuda
+#   cases        the hard cases on the card's Vulkan driver
 #   checks       attention's fast schedules, form by form (benchmarks/attention_checks.py)
 #   sanitize     compute-sanitizer's memcheck, racecheck and initcheck over the attention suite
 #   model        SmolLM2: logits, text, tokens a second, replay (benchmarks/smollm2.py)
@@ -116,7 +117,7 @@ step_facts() {
 
 suites=(tests/suites tests/codegen tests/backends/test_base.py)
 # What is marked cuda, and imports nothing that the machine may lack.
-marked=(tests/backends/cuda tests/backends/test_cuda.py tests/cases tests/test_foreign_array.py
+marked=(tests/backends/cuda tests/backends/test_cuda.py tests/test_foreign_array.py
     tests/frontends/torch/test_op.py tests/frontends/torch/test_paged.py
     tests/llm/models/test_paged_llama.py)
 # HIP on the card and what a lost context leaves have steps of their own.
@@ -148,6 +149,9 @@ step_vulkan() {
 step_wgpu() {
     need_model wgpu || return 1
     POOT_REQUIRE=wgpu tests wgpu 190 tests/backends/wgpu "${suites[@]}" -k wgpu
+}
+step_hard() {
+    POOT_CUDA_PROVIDER=cuda-bindings tests hard 200 tests/cases -m 'cuda and not fuzz'
 }
 step_cases() { POOT_REQUIRE=vulkan,wgpu tests cases 300 tests/cases -k "vulkan or wgpu"; }
 
@@ -213,7 +217,7 @@ steps=()
 for step in "$@"; do
     case $step in
         first) steps+=(stash facts host lost hip torch checks sanitize) ;;
-        second) steps+=(stash cuda pycuda model vulkan wgpu) ;;
+        second) steps+=(stash cuda pycuda model vulkan wgpu hard) ;;
         *) steps+=("$step") ;;
     esac
 done

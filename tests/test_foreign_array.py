@@ -193,6 +193,7 @@ def test_tensors_of_torch_on_a_card_go_in_where_they_lie(provider):
 def test_the_interface_of_a_card_goes_in_too():
     class Interface:
         def __init__(self, tensor: torch.Tensor) -> None:
+            self.tensor = tensor
             self.__cuda_array_interface__ = tensor.__cuda_array_interface__
 
     bound = session(open_device(0, provider="cuda-bindings"))
