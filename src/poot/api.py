@@ -22,6 +22,7 @@ from poot.codegen.gen.lowered import Lowered
 from poot.codegen.stored import decode, encode
 from poot.collector import collector_paused
 from poot.errors import BackendUnavailable, BindError, FormatError
+from poot.foreign_array import on_device
 from poot.ir.graph import Graph
 from poot.knobs import knobs
 from poot.launch_lists import lists_of, signature_of
@@ -149,7 +150,8 @@ class Program(Compiled):
         `device_outputs` every step leaves its outputs on the device that doesn't say otherwise."""
         need_flag(allow_nonfinite, "allow_nonfinite")
         need_flag(device_outputs, "device_outputs")
-        given: Mapping[str, object] = {} if weights is None else weights
+        named = need_names({} if weights is None else weights, "bind")
+        given = {name: on_device(self.device, value, name) for name, value in named.items()}
         if self._is_oracle:
             graphs = {name: e.source for name, e in self.entries.items()}
             arrays = bind_weights(graphs, given, allow_nonfinite)

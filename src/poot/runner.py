@@ -4,7 +4,7 @@ runners act."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import Protocol
 
 import numpy as np
@@ -24,7 +24,7 @@ from poot.failures import feed_failure, guard_failure
 from poot.ir.dtypes import DTYPES
 from poot.ir.graph import Input, Slot, TensorType
 from poot.ir.transaction import RECORD
-from poot.launch_lists import LaunchList, LaunchLists
+from poot.launch_lists import LaunchList, LaunchLists, Signature
 from poot.planner.feed import OK
 from poot.planner.layouts import pack
 from poot.planner.plan import Place, Resident
@@ -127,9 +127,7 @@ class DeviceRunner:
     """A plan at work on a device. Weights and Consts are shared by forks; the rest is the session's
     own."""
 
-    def __init__(
-        self, lists: LaunchLists, device: Device, loaded: object, shared: Shared
-    ) -> None:
+    def __init__(self, lists: LaunchLists, device: Device, loaded: object, shared: Shared) -> None:
         self._lists, self._device, self._loaded = lists, device, loaded
         self._shared = shared
         self._entries, self._signatures = lists.lists, lists.signatures
@@ -306,15 +304,7 @@ class DeviceRunner:
         return self._failure(entry, fed, self._block(plan.records_nbytes))
 
     def _failure(self, entry: str, fed: bool, block: np.ndarray) -> Failure | None:
-        plan, signature = self._entries[entry], self._signatures[entry]
-        if fed and plan.feed is not None:
-            slots = {i.name: i for i in signature.inputs}
-            records = [_in_block(block, p, t) for t, p in plan.feed.outputs]
-            failed = feed_failure([slots[name] for name in plan.fed], records)
-            if failed is not None:
-                return failed
-        records = [_in_block(block, p, RECORD) for p in plan.records]
-        return guard_failure(signature.guards, records, plan.late)
+        return failure_in(self._entries[entry], self._signatures[entry], fed, block)
 
     def results(self, entry: str, fed: bool) -> tuple[Failure | None, list[np.ndarray]]:
         plan = self._entries[entry]
@@ -354,12 +344,29 @@ class DeviceRunner:
                 self._device.copy_out(buffer, 0, 4)
 
     def close(self) -> None:
-        for buffer in self._own.values():
-            self._device.free(buffer)
+        buffers = list(self._own.values())
         self._own.clear()
         self._all = {}
         self._ready.clear()
         self._carried.clear()
+        with ExitStack() as each:  # all of them, whatever the driver says of one
+            for buffer in buffers:
+                each.callback(self._device.free, buffer)
+
+
+def failure_in(
+    plan: LaunchList, signature: Signature, fed: bool, block: np.ndarray
+) -> Failure | None:
+    """What the records at the start of the results say of a run of the entry point; with `fed`, of
+    what checked its slots too."""
+    if fed and plan.feed is not None:
+        slots = {i.name: i for i in signature.inputs}
+        records = [_in_block(block, p, t) for t, p in plan.feed.outputs]
+        failed = feed_failure([slots[name] for name in plan.fed], records)
+        if failed is not None:
+            return failed
+    records = [_in_block(block, p, RECORD) for p in plan.records]
+    return guard_failure(signature.guards, records, plan.late)
 
 
 def _in_block(block: np.ndarray, p: Place, type: TensorType) -> np.ndarray:
@@ -369,9 +376,7 @@ def _in_block(block: np.ndarray, p: Place, type: TensorType) -> np.ndarray:
     return from_device(block[p.offset : p.offset + p.nbytes], type)
 
 
-def upload_shared(
-    lists: LaunchLists, device: Device, weights: Mapping[str, np.ndarray]
-) -> Shared:
+def upload_shared(lists: LaunchLists, device: Device, weights: Mapping[str, np.ndarray]) -> Shared:
     """Weights and Consts on the device, packed as the plan asks."""
     buffers = {
         space: device.allocate(nbytes, space)

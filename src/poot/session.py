@@ -11,10 +11,11 @@ from typing import cast
 
 import numpy as np
 
-from poot.binding import as_array, bind_weights, dotted, need_flag
+from poot.binding import as_array, bind_weights, dotted, need_flag, need_names
 from poot.bound_slots import Bound, Slots
 from poot.device_array import DeviceArray
 from poot.errors import BackendError, BindError, LaunchError, StaleArray
+from poot.foreign_array import on_device
 from poot.ir.dtypes import DTYPES
 from poot.ir.graph import Input, Slot, State
 from poot.ir.transaction import can_be_fed
@@ -63,7 +64,7 @@ class States(MutableMapping[str, np.ndarray]):
 
     def __setitem__(self, name: str, value: object) -> None:
         i = self._input(name)
-        array = as_array(value, name, i.var.type)
+        array = as_array(on_device(self._session.runner.device, value, name), name, i.var.type)
         want = DTYPES[i.var.type.dtype].numpy
         if array.dtype != want or array.shape != i.var.type.shape:
             shape = ",".join(map(str, array.shape))
@@ -180,7 +181,9 @@ class Session:
         State stays as it is. Forks have the new ones too, so none may be in a step meanwhile.
         Raises BindError, and then nothing has changed, or a BackendError, after which the Weights
         are those of before or those given, each one; `binds` has grown by then."""
-        arrays = bind_weights(self._signatures, weights, allow_nonfinite, all_of_them=False)
+        named = need_names(weights, "rebind")
+        given = {name: on_device(self.runner.device, x, name) for name, x in named.items()}
+        arrays = bind_weights(self._signatures, given, allow_nonfinite, all_of_them=False)
         with self.exclusive():
             self._settle()
             self.runner.write_weights(arrays)
@@ -224,10 +227,11 @@ class Session:
             check = checks.get(name)
             if check is None:
                 raise self._unknown_slots(entry, slots)
-            if isinstance(v, DeviceArray):
-                given[name] = self._check_device_array(check.input, v)
+            value = on_device(self.runner.device, v, name)
+            if isinstance(value, DeviceArray):
+                given[name] = self._check_device_array(check.input, value)
             else:
-                given[name] = check(v)
+                given[name] = check(value)
         if len(given) < len(checks):
             held = self._held
             missing = sorted(n for n in checks if n not in given and (entry, n) not in held)
@@ -363,9 +367,10 @@ class Session:
         are valid until the next step.
 
         A slot not given keeps what it was given last; one may be given as a DeviceArray of the same
-        device. Raises BindError, RangeError, ValidationError (nothing is published) or a
-        BackendError. With `device_outputs` the errors of guards and of slots from the device are
-        raised at the first of: reading an output, the next step, `wait`."""
+        device, or another library's array in its memory. Raises BindError, RangeError,
+        ValidationError (nothing is published) or a BackendError. With `device_outputs` the errors
+        of guards and of slots from the device are raised at the first of: reading an output, the
+        next step, `wait`."""
         stays = self._device_outputs
         if device_outputs is not None:
             stays = need_flag(device_outputs, "device_outputs")

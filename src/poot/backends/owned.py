@@ -59,6 +59,22 @@ def need_words(buffer: object, kind: type[B], limits: DeviceLimits, offset: int,
     return held
 
 
+def need_sizes(nbytes: int, label: str) -> None:
+    """Raises BackendError where what is to be adopted isn't whole words."""
+    if nbytes <= 0 or nbytes % 4:
+        raise BackendError(f"{label} needs whole words to be adopted: got {nbytes} bytes")
+
+
+def need_adoptable(address: object, nbytes: int, label: str) -> int:
+    """An address that whole words lie at. Raises BackendError."""
+    if type(address) is not int or address <= 0 or address % 4 or nbytes <= 0 or nbytes % 4:
+        raise BackendError(
+            f"{label} needs an address and a size in whole words to be adopted: got {nbytes} bytes "
+            f"at {address!r}"
+        )
+    return address
+
+
 def need_live(buffers: Iterable[OwnBuffer], launches: str) -> None:
     """Raises LaunchError where a buffer that launches are bound to has been freed."""
     for buffer in buffers:

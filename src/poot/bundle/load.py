@@ -11,13 +11,14 @@ import numpy as np
 
 from poot.backends.base import Device
 from poot.backends.registry import devices, open_device
-from poot.binding import bind_weights, need_flag
+from poot.binding import bind_weights, need_flag, need_names
 from poot.bundle.archive import pack_archive
 from poot.bundle.needs import check_needs, lacks
 from poot.bundle.read import Bundle, read_bundle
 from poot.bundle.weights import read_weights, write_weights, write_whole
 from poot.bundle.write import bundle_members
 from poot.errors import BackendUnavailable, BindError, FormatError
+from poot.foreign_array import on_device
 from poot.launch_lists import lists_of
 from poot.limits import DeviceLimits
 from poot.program import Compiled, MemoryReport
@@ -113,7 +114,8 @@ class LoadedProgram:
             stored = read_weights(_path(weights, "bind"), lists, self.key)
             shared = self._uploaded(stored)
         else:
-            given: Mapping[str, object] = {} if weights is None else weights
+            named = need_names({} if weights is None else weights, "bind")
+            given = {name: on_device(self.device, value, name) for name, value in named.items()}
             arrays = bind_weights(lists.signatures, given, allow_nonfinite)
             shared = upload_shared(lists, self.device, arrays)
         loaded = self.device.load(self.bundle.codes)
