@@ -117,7 +117,7 @@ step_facts() {
 
 suites=(tests/suites tests/codegen tests/backends/test_base.py)
 # What is marked cuda, and imports nothing that the machine may lack.
-marked=(tests/backends/cuda tests/backends/test_cuda.py tests/test_foreign_array.py
+marked=(tests/backends/cuda tests/backends/test_cuda.py tests/test_foreign_array.py tests/test_session.py
     tests/frontends/torch/test_op.py tests/frontends/torch/test_paged.py
     tests/llm/models/test_paged_llama.py)
 # HIP on the card and what a lost context leaves have steps of their own.

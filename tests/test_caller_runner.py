@@ -237,8 +237,11 @@ def test_the_first_launch_waits_for_what_the_caller_enqueued_before(monkeypatch)
         lists = lists_of(program)
         attributes = Attributes(overlap=True)
         main = lists.lists["main"]
-        launches = tuple(replace(x, attributes=attributes) for x in main.launches)
-        return replace(lists, lists={"main": replace(main, launches=launches)})
+        main, feed = (
+            replace(each, launches=tuple(replace(x, attributes=attributes) for x in each.launches))
+            for each in (main, main.feed)
+        )
+        return replace(lists, lists={"main": replace(main, feed=feed)})
 
     monkeypatch.setattr(caller_runner, "lists_of", early)
     launches = Caller("ptx", AT).runner._launches
