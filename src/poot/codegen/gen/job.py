@@ -6,6 +6,7 @@ from collections.abc import Container, Generator, Iterable
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from poot.codegen.attributes import PLAIN, Attributes
 from poot.codegen.gen.grid import Grid, fold_grid
 from poot.codegen.gen.index import Indexer
 from poot.codegen.gen.lowered import KernelCall
@@ -49,7 +50,7 @@ def maker_of(body: Graph, var: Var) -> Eqn | None:
 @dataclass(slots=True)
 class Job:
     """One kernel of a request. `args` follows the kernel's parameters. `ok` is the word under which
-    State is written, once a sink has loaded it."""
+    State is written, once a sink has loaded it. `inputs` has the bound parameters, by value."""
 
     request: Request
     limits: DeviceLimits
@@ -59,6 +60,7 @@ class Job:
     pull: Pull
     args: list[tuple[str, int]] = field(default_factory=list[tuple[str, int]])
     ok: Val | None = None
+    inputs: dict[int, Memory] = field(default_factory=dict[int, Memory])
 
     def memory(self, name: str, type: TensorType, access: str, arg: tuple[str, int]) -> Memory:
         """A new parameter that holds a value of this type. Raises CapabilityError where its
@@ -82,6 +84,7 @@ class Job:
             if i.var.type.elems:
                 memory = self.memory(f"in{n}", i.var.type, "r", ("in", n))
                 memory.vector = vector
+                self.inputs[i.var.id] = memory
                 self.pull.bind(i.var, memory)
 
     @contextmanager
@@ -93,10 +96,10 @@ class Job:
             with self.k.if_(cond):
                 yield
 
-    def call(self, groups: int) -> KernelCall:
+    def call(self, groups: int, attributes: Attributes = PLAIN) -> KernelCall:
         """The finished launch."""
         grid: Grid = fold_grid(groups, self.limits)
-        return KernelCall(self.k.kernel(), grid, tuple(self.args))
+        return KernelCall(self.k.kernel(), grid, tuple(self.args), attributes=attributes)
 
 
 def open_job(request: Request, limits: DeviceLimits, name: str, threads: int) -> Job:

@@ -60,7 +60,7 @@ class Memory:
     def load(self, at: Index) -> Val:
         """The element, as its register type."""
         if self.cell.per == 1:
-            return self._decode(self._whole(at))
+            return self.decode(self._whole(at))
         word_at, place = self.indexer.divmod(at, self.cell.per)
         word = self._whole(word_at)
         width = 32 // self.cell.per
@@ -85,7 +85,8 @@ class Memory:
                 return self.k.extract(wide_load, place)
         return self.k.load(self.name, self.indexer.value(at), cache=self.cache)
 
-    def _decode(self, got: Val) -> Val:
+    def decode(self, got: Val) -> Val:
+        """An element of the parameter, read, as its register type; the cell holds one."""
         dtype = self.cell.dtype
         if dtype == "bool":
             return got.ne(0)

@@ -1,0 +1,60 @@
+"""Schedule "stream": a product of few rows at the speed of memory, on a card.
+
+A group a compute unit, small enough that the next launch's group finds room beside it and starts
+its loads early; so many loads a lane that 64 KiB are on their way in each unit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from poot.ir.graph import Eqn, Graph
+from poot.limits import DeviceLimits
+from poot.passes.regions.streams import cone_inputs, piece_width, why_not_stream
+from poot.planner.contiguity import is_summed_axis_in_a_row
+from poot.planner.request import Schedule
+
+WARPS = 16
+DEPTH = 8
+# Groups that a compute unit's registers are left for: this launch's and the next one's.
+RESIDENTS = 2
+
+
+def why_not(body: Graph, products: list[Eqn], limits: DeviceLimits) -> str:
+    """What keeps a step from this schedule, or ""."""
+    makers = {v.id: e for e in body.eqns for v in e.outs}
+    widths = set[int]()
+    for product in products:
+        reason = why_not_stream(makers, product, is_summed_axis_in_a_row(body, product), limits)
+        if reason:
+            return reason
+        widths.add(piece_width(cone_inputs(makers, product.ins[1]) or ()))
+    return "" if len(widths) == 1 else "products of unlike weights"
+
+
+def choose_stream(body: Graph, products: list[Eqn], limits: DeviceLimits) -> Schedule:
+    """The numbers, for products that `why_not` says nothing against."""
+    makers = {v.id: e for e in body.eqns for v in e.outs}
+    width = piece_width(cone_inputs(makers, products[0].ins[1]) or ())
+    cols = sum(p.out.type.shape[-1] for p in products)
+    groups = max(len(products), min(limits.compute_units, cols))
+    warps = WARPS
+    while warps > 4 and cols <= groups * warps // 2:
+        warps //= 2
+    params = {
+        "depth": DEPTH, "groups": groups, "residents": RESIDENTS, "warps": warps, "width": width,
+    }  # fmt: skip
+    return Schedule("stream", tuple(sorted(params.items())))
+
+
+def share_groups(costs: Sequence[tuple[int, int]], groups: int) -> list[int]:
+    """How many groups each of several segments gets, of (columns, products a column): as even as
+    may be, one at least, no more than columns."""
+    counts = [1] * len(costs)
+    for _ in range(groups - len(costs)):
+        loads = [
+            0.0 if counts[n] >= cols else cols * each / counts[n]
+            for n, (cols, each) in enumerate(costs)
+        ]
+        counts[loads.index(max(loads))] += 1
+    return counts
