@@ -16,6 +16,8 @@ from poot.planner.request import Schedule
 
 WARPS = 16
 DEPTH = 8
+# Bytes of each subgroup's first columns that are asked for before the launch before is done.
+NEAR = 8192
 # Groups that a compute unit's registers are left for: this launch's and the next one's.
 RESIDENTS = 2
 
@@ -42,7 +44,7 @@ def choose_stream(body: Graph, products: list[Eqn], limits: DeviceLimits) -> Sch
     while warps > 4 and cols <= groups * warps // 2:
         warps //= 2
     params = {
-        "depth": DEPTH, "groups": groups, "residents": RESIDENTS, "warps": warps, "width": width,
+        "depth": DEPTH, "groups": groups, "near": NEAR, "residents": RESIDENTS, "warps": warps, "width": width,
     }  # fmt: skip
     return Schedule("stream", tuple(sorted(params.items())))
 

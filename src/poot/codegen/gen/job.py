@@ -10,7 +10,7 @@ from poot.codegen.attributes import PLAIN, Attributes
 from poot.codegen.gen.grid import Grid, fold_grid
 from poot.codegen.gen.index import Indexer
 from poot.codegen.gen.lowered import KernelCall
-from poot.codegen.gen.memory import Memory, cell_of
+from poot.codegen.gen.memory import Cell, Memory, cell_of, word_cell
 from poot.codegen.gen.numbers import Numbers, natives
 from poot.codegen.gen.pull import Pull
 from poot.codegen.kir.build import KernelBuilder, Val
@@ -62,27 +62,39 @@ class Job:
     ok: Val | None = None
     inputs: dict[int, Memory] = field(default_factory=dict[int, Memory])
 
-    def memory(self, name: str, type: TensorType, access: str, arg: tuple[str, int]) -> Memory:
+    def memory(
+        self,
+        name: str,
+        type: TensorType,
+        access: str,
+        arg: tuple[str, int],
+        cell: Cell | None = None,
+    ) -> Memory:
         """A new parameter that holds a value of this type. Raises CapabilityError where its
         elements can't be counted."""
         _need_addressable(type)
-        cell = cell_of(type.dtype, self.limits)
+        cell = cell or cell_of(type.dtype, self.limits)
         self.k.param(name, cell.param, -(-type.elems // cell.per), access)
         self.args.append(arg)
         return Memory(self.k, self.numbers, self.indexer, name, cell, type.elems)
 
     def bind_inputs(
-        self, skip: Iterable[int] = (), vector: int = 1, only: set[int] | None = None
+        self,
+        skip: Iterable[int] = (),
+        vector: int = 1,
+        only: set[int] | None = None,
+        words: Container[int] = (),
     ) -> None:
         """A parameter for each input that the body reads, but those in `skip` (positions); with
-        `only`, for those of these var ids."""
+        `only`, for those of these var ids. Those in `words` (var ids) are read as whole words."""
         used = used_vars(self.request.body) if only is None else only
         left_out = set(skip)
         for n, i in enumerate(self.request.body.inputs):
             if n in left_out or i.var.id not in used:
                 continue
             if i.var.type.elems:
-                memory = self.memory(f"in{n}", i.var.type, "r", ("in", n))
+                cell = word_cell(i.var.type) if i.var.id in words else None
+                memory = self.memory(f"in{n}", i.var.type, "r", ("in", n), cell)
                 memory.vector = vector
                 self.inputs[i.var.id] = memory
                 self.pull.bind(i.var, memory)

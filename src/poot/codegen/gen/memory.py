@@ -13,7 +13,9 @@ from dataclasses import dataclass
 from poot.codegen.gen.index import Index, Indexer
 from poot.codegen.gen.numbers import Numbers, held
 from poot.codegen.kir.build import U32, KernelBuilder, Val
+from poot.codegen.kir.nodes import Ty
 from poot.ir.dtypes import DTYPES
+from poot.ir.graph import TensorType
 from poot.limits import DeviceLimits
 
 LINE = 64  # bytes that a cache fetches at once
@@ -37,6 +39,12 @@ def cell_of(dtype: str, limits: DeviceLimits) -> Cell:
     if limits.target == "spirv" and not (dtype == "f16" and limits.has_f16_storage):
         return Cell(dtype, "u32", 4 // row.nbytes)
     return Cell(dtype, "u8" if dtype == "f8e4m3" else dtype, 1)
+
+
+def word_cell(type: TensorType) -> Cell | None:
+    """The cell of a value's elements in u32 words, None where the last word isn't full of them."""
+    per = 4 // DTYPES[type.dtype].nbytes
+    return Cell(type.dtype, "u32", per) if per > 1 and type.elems % per == 0 else None
 
 
 @dataclass(slots=True)
@@ -93,6 +101,17 @@ class Memory:
         if dtype == "f8e4m3":
             return self.numbers.from_bits(self.k.cast(got, "u32"), dtype)
         return self.k.cast(got, held(dtype).dtype)
+
+    def element(self, word: Val, place: int) -> Val:
+        """Element `place` of one of the parameter's elements, read, as its register type."""
+        dtype, k = self.cell.dtype, self.k
+        if self.cell.per == 1:
+            return self.decode(word)
+        if dtype in self.numbers.native:
+            halves = k.bitcast(word, Ty(dtype, 2))
+            return k.cast(k.extract(halves, place), "f32")
+        width = 32 // self.cell.per
+        return self.numbers.from_bits((word >> (width * place)) & ((1 << width) - 1), dtype)
 
     def store(self, at: Index | Val, value: Val) -> None:
         """Writes one element; the cell holds one."""

@@ -20,6 +20,7 @@ from poot.codegen.ptx.copies import (
     tma_load,
     tma_store,
     wait,
+    prefetch,
 )
 from poot.codegen.ptx.frags import (
     frag_apply,
@@ -221,4 +222,5 @@ PTX: dict[str, Row] = {
     "elect": elect,
     "grid_wait": grid_wait,
     "grid_trigger": grid_trigger,
+    "prefetch": prefetch,
 }

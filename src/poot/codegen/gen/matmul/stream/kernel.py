@@ -28,6 +28,7 @@ from poot.codegen.kir.build import I32, Val
 from poot.codegen.kir.nodes import Ty
 from poot.ir.graph import Weight
 from poot.limits import DeviceLimits
+from poot.passes.regions.streams import cone_inputs
 from poot.planner.request import Request
 from poot.planner.stream import share_groups
 
@@ -80,10 +81,21 @@ class _Kernel:
         self.job = open_job(request, limits, "stream", self.threads)
         k = self.k = self.job.k
         k.subgroup, k.residents = WARP, schedule.get("residents")
-        self.job.bind_inputs(skip=(i for _, i in request.updates), vector=4)
+        body = request.body
+        makers = {v.id: e for e in body.eqns for v in e.outs}
+        products = [p for s in self.products.segments for p in s.products]
+        weights = {
+            v.id
+            for p in products
+            for v in cone_inputs(makers, p.ins[1]) or ()
+            if v.type.elems == p.ins[1].type.elems
+        }
+        skip = (i for _, i in request.updates)
+        self.job.bind_inputs(skip=skip, vector=4, words=weights)
         self.warp, self.lane = k.op("subgroup_id", type=I32), k.op("subgroup_lane", type=I32)
         self.group = k.group_id(0)
         self.shares = self._shares(schedule.get("groups"), schedule.get("depth"))
+        self.early = limits.target == "ptx" and self._reads_weights_alone()
         self.registers: dict[tuple[int, Ty], Val] = {}
 
     def _shares(self, groups: int, depth: int) -> list[Share]:
@@ -137,15 +149,14 @@ class _Kernel:
     def write(self) -> None:
         k = self.k
         is_card = self.job.limits.target == "ptx"
-        early = is_card and self._reads_weights_alone()
         if is_card:
             k.do("grid_trigger")
         self._declare()
-        if early:
+        if self.early:
             self._each(self._start)
         if is_card:
             k.do("grid_wait")
-        if not early:
+        if not self.early:
             self._each(self._start)
         sinks = product_sinks(self.job, self.products)
         first = self.shares[0]
@@ -182,24 +193,34 @@ class _Kernel:
 
     def _piece(self, share: Share, turn: Val, n: int) -> tuple[Index, Val | None]:
         """The lane's n-th piece of a batch, and whether there is one where that's not certain."""
-        k, ix = self.k, self.job.indexer
-        at = (turn * share.batch + n) * WARP + self.lane
-        if share.of_column % (WARP * share.batch) == 0:
-            return ix.atom(at, share.of_column), None
-        held = k.op("min", at, share.of_column - 1)
-        return ix.atom(held, share.of_column), at < share.of_column
+        k, ix, count = self.k, self.job.indexer, share.of_column
+        start = turn * (share.batch * WARP) + self.lane
+        if count % (WARP * share.batch) == 0 or (share.turns == 1 and (n + 1) * WARP <= count):
+            rest = (share.batch - 1) * WARP if share.turns > 1 else n * WARP
+            return ix.atom(start, count - rest) + n * WARP, None
+        at = start + n * WARP
+        return ix.atom(k.op("min", at, count - 1), count), at < count
 
-    def _read(self, share: Share, col: Val, turn: Val, n: int) -> None:
+    def _read(
+        self, share: Share, col: Val, turn: Val, n: int, is_wanted: Val | None = None
+    ) -> None:
         ix = self.job.indexer
         piece, _ = self._piece(share, turn, n)
         place = ix.atom(col, share.segment.cols)
         for p, pieces in enumerate(share.pieces):
-            pieces.read(self._held(share, n, p), place, piece)
+            pieces.read(self._held(share, n, p), place, piece, is_wanted)
 
     def _start(self, share: Share, number: Index) -> None:
         k = self.k
         first, _ = self._columns(share, number)
         col = k.op("min", first + self.warp, share.segment.cols - 1)
+        near = self.job.request.schedule.get("near")
+        if self.early and near:
+            with k.if_(self.lane.eq(0)):
+                place = self.job.indexer.atom(col, share.segment.cols)
+                for pieces in share.pieces:
+                    name, at, nbytes = pieces.near(place)
+                    k.do("prefetch", at, mem=name, nbytes=min(nbytes, near))
         for n in range(share.batch):
             self._read(share, col, k.lit(0, I32), n)
 
@@ -232,21 +253,22 @@ class _Kernel:
     ) -> None:
         """A batch of pieces added; each one's registers take the next batch's."""
         k, ix = self.k, self.job.indexer
+        beyond = col + self.threads // WARP
         if share.turns == 1:
-            next_col, next_turn = col + self.threads // WARP, turn
+            next_col, next_turn, goes_on = beyond, turn, beyond < end
         else:
             is_last = turn.eq(share.turns - 1)
-            next_col = k.select(is_last, col + self.threads // WARP, col)
+            next_col = k.select(is_last, beyond, col)
             next_turn = k.select(is_last, k.lit(0, I32), turn + 1)
-        goes_on = next_col < end
+            goes_on = next_col < end
+        next_col = k.op("min", next_col, share.segment.cols - 1)
         place = ix.atom(col, share.segment.cols)
         for n in range(share.batch):
             piece, is_there = self._piece(share, turn, n)
             for p, pieces in enumerate(share.pieces):
                 pieces.hold(self._held(share, n, p), place, piece)
                 self._add(share, p, place, piece, is_there, left, sums[p])
-            with k.if_(goes_on):
-                self._read(share, next_col, next_turn, n)
+            self._read(share, next_col, next_turn, n, goes_on)
 
     def _add(
         self,

@@ -14,7 +14,7 @@ from poot.codegen.gen.job import Job
 from poot.codegen.gen.matmul.parts import right_coords
 from poot.codegen.gen.memory import Memory
 from poot.codegen.gen.pull import Leaf, stretched
-from poot.codegen.kir.build import Val
+from poot.codegen.kir.build import I32, Val
 from poot.codegen.kir.nodes import Ty
 from poot.errors import CapabilityError
 from poot.ir.attrs import ints_attr
@@ -87,40 +87,59 @@ class Pieces:
     def _cut(self, var: Var, flats: list[Index]) -> list[Load]:
         """The loads that cover these elements of an input."""
         first = flats[0]
-        offsets = sorted({(f - first).literal for f in flats if (f - first).literal is not None})
-        if any((f - first).literal is None for f in flats) or offsets[0] < 0:
+        apart = [(f - first).literal for f in flats]
+        offsets = sorted({o for o in apart if o is not None})
+        if None in apart or offsets[0] < 0:
             raise CapabilityError(f"the terms of a piece of {var.type} lie apart in memory")
-        memory = self.memories[var.id]
-        dtype = memory.cell.param
-        most = max(1, PIECE_NBYTES // DTYPES[dtype].nbytes)
+        cell = self.memories[var.id].cell
+        most = PIECE_NBYTES // DTYPES[cell.param].nbytes
         loads: list[Load] = []
         while offsets:
-            start, lanes = offsets[0], 1
-            while 2 * lanes <= most and self._is_run(first + start, offsets, 2 * lanes):
+            at, lanes = first + offsets[0], 1
+            while 2 * lanes <= most and _is_run(at, offsets, 2 * lanes * cell.per):
                 lanes *= 2
-            loads.append(Load(var, start, lanes, Ty(dtype, lanes)))
-            offsets = [o for o in offsets if o >= start + lanes]
+            start = offsets[0]
+            if not _is_multiple(at, cell.per):
+                raise CapabilityError(f"a piece of {var.type} begins within a word")
+            loads.append(Load(var, start, lanes, Ty(cell.param, lanes)))
+            offsets = [o for o in offsets if o >= start + lanes * cell.per]
         return loads
-
-    @staticmethod
-    def _is_run(at: Index, offsets: list[int], lanes: int) -> bool:
-        """Whether the next `lanes` elements are all wanted, and begin at a multiple of that."""
-        is_whole = offsets[:lanes] == list(range(offsets[0], offsets[0] + lanes))
-        return is_whole and at.const % lanes == 0 and all(c % lanes == 0 for _, c in at.terms)
 
     def _bases(self, col: Index, piece: Index) -> dict[int, Index]:
         flats: Flats = {}
         self._walk(self.product.ins[1], self.coords(col, piece, 0), flats)
         return {id: found[0] for id, found in flats.items()}
 
-    def read(self, registers: list[Val], col: Index, piece: Index) -> None:
-        """Starts the piece's loads, each into its register."""
+    def read(
+        self, registers: list[Val], col: Index, piece: Index, is_wanted: Val | None = None
+    ) -> None:
+        """Starts the piece's loads, each into its register. Where it isn't wanted, all lanes read
+        one place at the buffer's start, which costs next to nothing, and no branch keeps the
+        loads from being issued early."""
         k, ix = self.job.k, self.job.indexer
         bases = self._bases(col, piece)
         for load, register in zip(self.loads, registers, strict=True):
-            at = ix.value(bases[load.var.id] + load.offset)
-            name = self.memories[load.var.id].name
-            k.set(register, k.load(name, at, load.lanes, "stream"))
+            memory = self.memories[load.var.id]
+            at, _ = ix.divmod(bases[load.var.id] + load.offset, memory.cell.per)
+            if is_wanted is None:
+                where = ix.value(at)
+            else:
+                start = ix.value(Index(at.terms))
+                where = k.select(is_wanted, start, k.lit(0, I32)) + at.const
+            k.set(register, k.load(memory.name, where, load.lanes, "stream"))
+
+    def near(self, col: Index) -> tuple[str, Val, int]:
+        """The column's main input as a run of bytes: (parameter, first element, bytes)."""
+        ix, last = self.job.indexer, self.product.ins[0].type.shape[-1] // self.width
+        main = max(self.loads, key=lambda load: load.var.type.nbytes)
+        memory, nbytes = self.memories[main.var.id], sum(
+            load.lanes * DTYPES[load.type.dtype].nbytes
+            for load
+            in self.loads
+            if load.var.id == main.var.id
+        )
+        at, _ = ix.divmod(self._bases(col, ZERO)[main.var.id] + main.offset, memory.cell.per)
+        return memory.name, ix.value(at), last * nbytes
 
     def hold(self, registers: list[Val], col: Index, piece: Index) -> None:
         """From here on the inputs' elements are those in the registers, of that piece alone."""
@@ -134,16 +153,27 @@ class Pieces:
             self.job.pull.leaves[id] = self._leaf(mine, base)
 
     def _leaf(self, mine: list[tuple[Load, Val]], base: Index) -> Leaf:
-        memory, shape = self.memories[mine[0][0].var.id], mine[0][0].var.type.shape
+        var, k = mine[0][0].var, self.job.k
+        memory = self.memories[var.id]
+        per = memory.cell.per
 
         def leaf(coords: Coords) -> Val:
-            at = (flat(coords, shape) - base).literal
+            at = (flat(coords, var.type.shape) - base).literal
             for load, register in mine:
-                if at is not None and load.offset <= at < load.offset + load.lanes:
-                    lone = load.lanes == 1
-                    k = self.job.k
-                    got = k.copy(register) if lone else k.extract(register, at - load.offset)
-                    return memory.decode(got)
+                if at is not None and load.offset <= at < load.offset + load.lanes * per:
+                    n, place = divmod(at - load.offset, per)
+                    got = k.copy(register) if load.lanes == 1 else k.extract(register, n)
+                    return memory.element(got, place)
             raise CapabilityError("a piece is asked for an element that it did not read")
 
         return leaf
+
+
+def _is_multiple(at: Index, count: int) -> bool:
+    return at.const % count == 0 and all(c % count == 0 for _, c in at.terms)
+
+
+def _is_run(at: Index, offsets: list[int], count: int) -> bool:
+    """Whether the next `count` elements are all wanted, and begin at a multiple of that."""
+    is_whole = offsets[:count] == list(range(offsets[0], offsets[0] + count))
+    return is_whole and _is_multiple(at, count)
