@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from poot.ir.graph import Eqn, Graph
 from poot.limits import DeviceLimits
 from poot.passes.regions.streams import cone_inputs, piece_width, why_not_stream
-from poot.planner.contiguity import is_summed_axis_in_a_row
 from poot.planner.request import Schedule
 
 WARPS = 16
@@ -27,7 +26,7 @@ def why_not(body: Graph, products: list[Eqn], limits: DeviceLimits) -> str:
     makers = {v.id: e for e in body.eqns for v in e.outs}
     widths = set[int]()
     for product in products:
-        reason = why_not_stream(makers, product, is_summed_axis_in_a_row(body, product), limits)
+        reason = why_not_stream(makers, product, limits)
         if reason:
             return reason
         widths.add(piece_width(cone_inputs(makers, product.ins[1]) or ()))

@@ -9,6 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+from poot.ir.attrs import ints_attr
+from poot.ir.contiguity import is_summed_axis_in_a_row
 from poot.ir.dtypes import DTYPES, is_integer
 from poot.ir.graph import Eqn, Var
 from poot.limits import DeviceLimits
@@ -56,23 +58,52 @@ def piece_width(inputs: tuple[Var, ...]) -> int:
     return CODES if is_integer(largest.type.dtype) and row.nbytes == 4 else PIECE_NBYTES // row.nbytes
 
 
-def why_not_stream(makers: Makers, product: Eqn, in_a_row: bool, limits: DeviceLimits) -> str:
-    """What keeps a product from streaming, or "". `in_a_row`: the summed axis of the right operand
-    lies in a row in memory."""
+def why_not_stream(makers: Makers, product: Eqn, limits: DeviceLimits) -> str:
+    """What keeps a product from streaming, or ""."""
     if limits.target != "ptx" or limits.subgroup != 32:
         return f"{limits.name} has no schedule that streams"
     shape = product.out.type.shape
     rows, depth = shape[-2], product.ins[0].type.shape[-1]
-    if math.prod(shape[:-2]) != 1 or not 0 < rows <= STREAM_ROWS:
+    if math.prod(shape[:-2]) != 1 or not 0 < rows <= STREAM_ROWS or not shape[-1]:
         return f"products of shape {shape}"
-    if not in_a_row:
-        return "columns of the right operand lie in a row"
     inputs = cone_inputs(makers, product.ins[1])
     if not inputs:
         return "the right operand is more than a weight decoded"
+    if not is_summed_axis_in_a_row(makers, product):
+        return "columns of the right operand lie in a row"
     width = piece_width(inputs)
     if not depth or depth % width:
         return f"a row of {depth} terms is no whole number of pieces of {width}"
     if rows * depth * 4 > limits.workgroup_nbytes // _MOST_STAGED:
         return f"{rows} rows of {depth} terms fill the workgroup memory"
     return ""
+
+
+def stream_width(makers: Makers, product: Eqn, limits: DeviceLimits) -> int:
+    """Terms of a piece of a product that streams, 0 where it doesn't."""
+    if why_not_stream(makers, product, limits):
+        return 0
+    return piece_width(cone_inputs(makers, product.ins[1]) or ())
+
+
+def turned_pairs(makers: Makers, rope: Eqn) -> int:
+    """The width of the heads whose pairs a rotation turns, where it turns whole heads that lie side
+    by side among one product's columns; 0 else."""
+    width = 2 * rope.ins[1].type.shape[-1]
+    x = rope.ins[0]
+    if width < 2 or x.type.shape[-1] != width:
+        return 0
+    while (eqn := makers.get(x.id)) is not None:
+        if eqn.op == "matmul":
+            return width if eqn.out.type.shape[-1] % width == 0 else 0
+        if eqn.op == "transpose":
+            perm = ints_attr(eqn, "perm")
+            if perm[-1] != len(perm) - 1:
+                return 0
+        elif eqn.op != "reshape" and eqn.op not in ELEMENTWISE:
+            return 0
+        alike = [v for v in eqn.ins if v.type.elems == eqn.outs[0].type.elems and v.id in makers]
+        if not alike or alike[0].type.shape[-1] % width:
+            return 0
+        x = alike[0]
+    return 0

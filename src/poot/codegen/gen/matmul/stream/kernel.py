@@ -14,18 +14,20 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from poot.codegen.attributes import Attributes
-from poot.codegen.gen.index import ZERO, Index
+from poot.codegen.gen.index import ZERO, Coords, Index
 from poot.codegen.gen.job import Job, open_job
 from poot.codegen.gen.lowered import Lowered
 from poot.codegen.gen.matmul.parts import Products, Segment, products_of
 from poot.codegen.gen.matmul.scaled import Scaled, scaled_of
 from poot.codegen.gen.matmul.store import product_sinks, side_calls, store_element
 from poot.codegen.gen.matmul.stream.left import Left
+from poot.codegen.gen.matmul.stream.order import Order, half_of
 from poot.codegen.gen.matmul.stream.pieces import Pieces
 from poot.codegen.gen.sinks import Sink
 from poot.codegen.gen.spill import lower_spilled
 from poot.codegen.kir.build import I32, Val
 from poot.codegen.kir.nodes import Ty
+from poot.errors import CapabilityError
 from poot.ir.graph import Weight
 from poot.limits import DeviceLimits
 from poot.passes.regions.streams import cone_inputs
@@ -38,8 +40,7 @@ WARP = 32
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """A segment's groups: from group `first` on, `count` of them, each so many columns or one
-    fewer."""
+    """A segment's groups: from group `first` on, `count` of them."""
 
     segment: Segment
     pieces: tuple[Pieces, ...]
@@ -47,11 +48,11 @@ class Share:
     first: int
     count: int
     batch: int
+    order: Order
 
     @property
     def most(self) -> int:
-        """Columns of a group at most."""
-        return -(-self.segment.cols // self.count)
+        return self.order.most
 
     @property
     def of_column(self) -> int:
@@ -102,8 +103,13 @@ class _Kernel:
         """The segments with their parts of the groups."""
         body, out, first = self.job.request.body, list[Share](), 0
         segments = self.products.segments
-        costs = [(s.cols, len(s.products)) for s in segments]
-        for segment, count in zip(segments, share_groups(costs, groups), strict=True):
+        halves = [half_of(body, s) for s in segments]
+        units = [2 if half else 1 for half in halves]
+        costs = [
+            (s.cols // unit, unit * len(s.products)) for s, unit in zip(segments, units, strict=True)
+        ]
+        counts = share_groups(costs, groups)
+        for segment, count, half in zip(segments, counts, halves, strict=True):
             width = self.job.request.schedule.get("width")
             pieces = tuple(Pieces(self.job, p, width, self.job.inputs) for p in segment.products)
             scaled = tuple(self._scaled(p) for p in pieces)
@@ -111,7 +117,8 @@ class _Kernel:
             lane = -(-segment.depth // (width * WARP))
             most = max(1, min(lane, depth // loads))
             batch = next((n for n in range(most, most // 2, -1) if lane % n == 0), most)
-            out.append(Share(segment, pieces, scaled, first, count, batch))
+            order = Order(segment.cols, count, half)
+            out.append(Share(segment, pieces, scaled, first, count, batch, order))
             first += count
         return out
 
@@ -136,15 +143,6 @@ class _Kernel:
             is_mine = (self.group >= share.first) & (self.group < share.first + share.count)
             with k.if_(is_mine):
                 body(share, ix.atom(self.group - share.first, share.count))
-
-    def _columns(self, share: Share, number: Index) -> tuple[Val, Val]:
-        """The group's first column and the end of its columns: all shares alike, the first ones
-        one column more."""
-        k, ix = self.k, self.job.indexer
-        least, more = divmod(share.segment.cols, share.count)
-        at = ix.value(number)
-        first = at * least + k.op("min", at, more)
-        return first, first + k.select(at < more, k.lit(least + 1, I32), k.lit(least, I32))
 
     def write(self) -> None:
         k = self.k
@@ -204,20 +202,19 @@ class _Kernel:
     def _read(
         self, share: Share, col: Val, turn: Val, n: int, is_wanted: Val | None = None
     ) -> None:
-        ix = self.job.indexer
         piece, _ = self._piece(share, turn, n)
-        place = ix.atom(col, share.segment.cols)
+        place = share.order.column(self.job, col)
         for p, pieces in enumerate(share.pieces):
             pieces.read(self._held(share, n, p), place, piece, is_wanted)
 
     def _start(self, share: Share, number: Index) -> None:
         k = self.k
-        first, _ = self._columns(share, number)
+        first, _ = share.order.share(self.job, number)
         col = k.op("min", first + self.warp, share.segment.cols - 1)
         near = self.job.request.schedule.get("near")
         if self.early and near:
             with k.if_(self.lane.eq(0)):
-                place = self.job.indexer.atom(col, share.segment.cols)
+                place = share.order.column(self.job, col)
                 for pieces in share.pieces:
                     name, at, nbytes = pieces.near(place)
                     k.do("prefetch", at, mem=name, nbytes=min(nbytes, near))
@@ -228,7 +225,7 @@ class _Kernel:
 
     def _segment(self, share: Share, number: Index, left: Left, sinks: dict[int, Sink]) -> None:
         k = self.k
-        first, end = self._columns(share, number)
+        first, end = share.order.share(self.job, number)
         rows = share.segment.rows
         k.need_shared(SUMS, "f32", len(share.pieces) * rows * share.most)
         with k.for_(first + self.warp, end, self.threads // WARP, unroll=1, name="c") as col:
@@ -252,7 +249,7 @@ class _Kernel:
         self, share: Share, col: Val, turn: Val, end: Val, left: Left, sums: list[list[Val]]
     ) -> None:
         """A batch of pieces added; each one's registers take the next batch's."""
-        k, ix = self.k, self.job.indexer
+        k = self.k
         beyond = col + self.threads // WARP
         if share.turns == 1:
             next_col, next_turn, goes_on = beyond, turn, beyond < end
@@ -262,7 +259,7 @@ class _Kernel:
             next_turn = k.select(is_last, k.lit(0, I32), turn + 1)
             goes_on = next_col < end
         next_col = k.op("min", next_col, share.segment.cols - 1)
-        place = ix.atom(col, share.segment.cols)
+        place = share.order.column(self.job, col)
         for n in range(share.batch):
             piece, is_there = self._piece(share, turn, n)
             for p, pieces in enumerate(share.pieces):
@@ -303,13 +300,22 @@ class _Kernel:
         self, share: Share, first: Val, end: Val, left: Left, sinks: dict[int, Sink]
     ) -> None:
         """The epilogue of the group's columns, one a lane."""
-        k, ix, segment = self.k, self.job.indexer, share.segment
+        k, segment, order = self.k, share.segment, share.order
+
+        def total(p: int, row: int, place: Val) -> Val:
+            return k.load(SUMS, place - first + (p * segment.rows + row) * share.most)
+
         for row in range(segment.rows):
+
+            def other(p: int, coords: Coords, row: int = row) -> Val:
+                """The other of a pair, which is this group's too."""
+                if coords[-2] != ZERO + row:
+                    raise CapabilityError("an epilogue asks for another row's element")
+                return total(p, row, order.place(self.job, coords[-1]))
+
             with k.for_(first + k.lane(), end, self.threads, unroll=1, name="e") as at:
-                own = segment.own(self.job, ZERO, ZERO + row, ix.atom(at, segment.cols))
-                mine = [
-                    k.load(SUMS, at - first + (p * segment.rows + row) * share.most)
-                    for p in range(len(segment.products))
-                ]
+                own = segment.own(self.job, ZERO, ZERO + row, order.column(self.job, at))
+                mine = [total(p, row, at) for p in range(len(segment.products))]
                 left.use(row)
-                store_element(self.job, segment, sinks, own, mine)
+                turned = other if order.half else None
+                store_element(self.job, segment, sinks, own, mine, turned)
