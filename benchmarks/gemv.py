@@ -115,7 +115,8 @@ class Bench:
                     made = torch.randn(type.shape, device="cuda", generator=generator)
                     made = (made * (type.shape[-1] ** -0.5 if many else 1.0)).to(kind)
                 else:
-                    made = torch.zeros(type.shape, device="cuda", dtype=kind)
+                    filled = torch.ones if type.dtype == "bool" else torch.zeros
+                    made = filled(type.shape, device="cuda", dtype=kind)
                 (self.weights[at] if many else self.fixed)["in", n] = made
         self.outs = {
             ("out", n): torch.zeros(v.type.shape, device="cuda", dtype=TORCH[v.type.dtype])
@@ -189,14 +190,16 @@ def variants(schedule: Schedule, many: bool) -> dict[str, Schedule]:
     out: dict[str, Schedule] = {}
     given = dict(schedule.params)
     for warps, depth, residents, near in [
-        (16, 8, 2, 8192), (16, 8, 2, 0), (16, 8, 2, 16384), (16, 6, 2, 8192), (16, 4, 2, 8192),
-        (8, 8, 2, 8192), (8, 16, 2, 8192), (8, 12, 3, 8192), (32, 8, 1, 4096), (32, 4, 1, 4096),
-        (16, 16, 1, 8192), (24, 8, 1, 8192), (12, 8, 2, 8192),
+        (16, 8, 2, 8192), (16, 8, 2, 0), (16, 8, 2, 2048), (8, 16, 2, 8192), (8, 16, 2, 0),
+        (8, 16, 2, 2048), (8, 16, 2, 16384), (32, 4, 1, 0), (32, 8, 1, 0), (16, 16, 1, 0),
+        (16, 16, 1, 8192), (12, 10, 2, 0), (10, 12, 2, 0), (8, 12, 2, 0), (8, 20, 2, 0),
     ]:  # fmt: skip
         changed = given | {"warps": warps, "depth": depth, "residents": residents, "near": near}
         out[f"w{warps}d{depth}r{residents}n{near}"] = Schedule("stream", tuple(sorted(changed.items())))
-    double = given | {"groups": 2 * given["groups"], "warps": 8, "residents": 4}
-    out["w8d8g2"] = Schedule("stream", tuple(sorted(double.items())))
+    for warps, depth, times, residents in [(8, 8, 2, 4), (8, 16, 2, 2), (4, 16, 2, 4), (4, 16, 3, 4)]:
+        changed = given | {"groups": times * given["groups"], "warps": warps, "depth": depth,
+                           "residents": residents, "near": 0}  # fmt: skip
+        out[f"w{warps}d{depth}g{times}"] = Schedule("stream", tuple(sorted(changed.items())))
     return out
 
 

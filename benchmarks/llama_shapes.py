@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from poot import ops
 from poot.ir.dtypes import DTYPES
 from poot.ir.graph import Graph, Weight
 from poot.llm.models.decoder import Held, decoder_step
@@ -15,6 +16,7 @@ from poot.llm.models.parts.kinds import Decoder, Dense, Heads, Layer, Norm, Rota
 from poot.llm.models.parts.places import layer_places, outer_places
 from poot.llm.models.parts.places import Place as Named
 from poot.llm.models.parts.step import Cache
+from poot.ops.array import Array
 from poot.ops.rope import rope_tables
 from poot.trace import Spec, slot, state, trace, weight
 
@@ -56,7 +58,7 @@ SHAPES = {
 
 def decode_graph(
     shape: Shape, capacity: int, layers: int | None = None, dtype: str = "bf16",
-    cache: str = "f32", rows: int = 1,
+    cache: str = "f32", rows: int = 1, greedy: bool = False,
 ) -> Graph:  # fmt: skip
     """One step of `rows` tokens of one sequence: slots `tokens`, `pos`, and `last` above one row."""
     model = shape.decoder(layers)
@@ -81,7 +83,25 @@ def decode_graph(
     if rows > 1:
         slots["last"] = slot((), range=(0, rows))
     caches = tuple(Cache(kept, kept) for _ in model.layers)
-    return trace(decoder_step(model, capacity), {"w": held, "kv": caches, **slots})
+    step = decoder_step(model, capacity)
+
+    def chosen(
+        w: Held[Array], kv: tuple[Cache[Array], ...], tokens: Array, pos: Array
+    ) -> object:
+        logits, kept = step(w, kv, tokens, pos)  # type: ignore[misc]
+        return {"next": likeliest(logits)}, kept
+
+    return trace(chosen if greedy else step, {"w": held, "kv": caches, **slots})
+
+
+def likeliest(logits: Array) -> Array:
+    """The largest logit's index, i32 [1]: first in rows, then among them."""
+    (vocab,) = logits.shape
+    cols = max(n for n in range(1, 513) if vocab % n == 0)
+    rows = ops.reshape(logits, (vocab // cols, cols))
+    inside = ops.argmax(rows, axis=1)
+    best = ops.reshape(ops.argmax(ops.max(rows, axis=1), axis=0), (1,))
+    return best * cols + ops.gather(inside, best, mode="clamp")
 
 
 def random_weights(graph: Graph, shape: Shape, capacity: int) -> dict[str, np.ndarray]:

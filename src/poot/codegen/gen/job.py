@@ -6,7 +6,7 @@ from collections.abc import Container, Generator, Iterable
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from poot.codegen.attributes import PLAIN, Attributes
+from poot.codegen.attributes import Attributes
 from poot.codegen.gen.grid import Grid, fold_grid
 from poot.codegen.gen.index import Indexer
 from poot.codegen.gen.lowered import KernelCall
@@ -108,18 +108,38 @@ class Job:
             with self.k.if_(cond):
                 yield
 
-    def call(self, groups: int, attributes: Attributes = PLAIN) -> KernelCall:
+    def follow(self) -> None:
+        """From here on the kernel may read what launches before it wrote, and store. The next
+        launch's groups may take their places: they wait in turn. Nothing, but on a target whose
+        launches overlap."""
+        if may_overlap(self.limits):
+            self.k.do("grid_wait")
+
+    def call(self, groups: int) -> KernelCall:
         """The finished launch."""
         grid: Grid = fold_grid(groups, self.limits)
-        return KernelCall(self.k.kernel(), grid, tuple(self.args), attributes=attributes)
+        asked = Attributes(overlap=may_overlap(self.limits))
+        return KernelCall(self.k.kernel(), grid, tuple(self.args), attributes=asked)
 
 
-def open_job(request: Request, limits: DeviceLimits, name: str, threads: int) -> Job:
-    """An empty kernel for a request."""
+def may_overlap(limits: DeviceLimits) -> bool:
+    """Whether a launch may begin before the one before it is done, and waits by itself."""
+    return limits.target == "ptx"
+
+
+def open_job(
+    request: Request, limits: DeviceLimits, name: str, threads: int, *, follows: bool = True
+) -> Job:
+    """An empty kernel for a request. Where launches overlap it lets the next one begin; with
+    `follows` it also waits here for the one before, without it the generator says when."""
     k = KernelBuilder(name, threads)
     indexer = Indexer(k)
     numbers = Numbers(k, natives(limits))
-    return Job(request, limits, k, indexer, numbers, Pull(k, request.body, indexer, numbers))
+    job = Job(request, limits, k, indexer, numbers, Pull(k, request.body, indexer, numbers))
+    if follows and may_overlap(limits):
+        k.do("grid_trigger")
+        job.follow()
+    return job
 
 
 # Elements that an i32 counts, with room for a launch's last group to pass the end.

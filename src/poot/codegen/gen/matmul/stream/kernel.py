@@ -13,9 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from poot.codegen.attributes import Attributes
 from poot.codegen.gen.index import ZERO, Coords, Index
-from poot.codegen.gen.job import Job, open_job
+from poot.codegen.gen.job import Job, may_overlap, open_job
 from poot.codegen.gen.lowered import Lowered
 from poot.codegen.gen.matmul.parts import Products, Segment, products_of
 from poot.codegen.gen.matmul.scaled import Scaled, scaled_of
@@ -70,7 +69,7 @@ def lower_stream(request: Request, limits: DeviceLimits) -> Lowered:
     kernel = _Kernel(request, limits)
     kernel.write()
     groups = request.schedule.get("groups")
-    calls = (kernel.job.call(groups, Attributes(overlap=True)),)
+    calls = (kernel.job.call(groups),)
     sides = side_calls(request, limits, kernel.products)
     return Lowered((*calls, *sides, *lower_spilled(request, limits)))
 
@@ -79,7 +78,7 @@ class _Kernel:
     def __init__(self, request: Request, limits: DeviceLimits) -> None:
         self.products, schedule = products_of(request), request.schedule
         self.threads = schedule.get("warps") * WARP
-        self.job = open_job(request, limits, "stream", self.threads)
+        self.job = open_job(request, limits, "stream", self.threads, follows=False)
         k = self.k = self.job.k
         k.subgroup, k.residents = WARP, schedule.get("residents")
         body = request.body
@@ -96,7 +95,7 @@ class _Kernel:
         self.warp, self.lane = k.op("subgroup_id", type=I32), k.op("subgroup_lane", type=I32)
         self.group = k.group_id(0)
         self.shares = self._shares(schedule.get("groups"), schedule.get("depth"))
-        self.early = limits.target == "ptx" and self._reads_weights_alone()
+        self.early = may_overlap(limits) and self._reads_weights_alone()
         self.registers: dict[tuple[int, Ty], Val] = {}
 
     def _shares(self, groups: int, depth: int) -> list[Share]:
@@ -146,14 +145,12 @@ class _Kernel:
 
     def write(self) -> None:
         k = self.k
-        is_card = self.job.limits.target == "ptx"
-        if is_card:
+        if may_overlap(self.job.limits):
             k.do("grid_trigger")
         self._declare()
         if self.early:
             self._each(self._start)
-        if is_card:
-            k.do("grid_wait")
+        self.job.follow()
         if not self.early:
             self._each(self._start)
         sinks = product_sinks(self.job, self.products)
@@ -200,12 +197,18 @@ class _Kernel:
         return ix.atom(k.op("min", at, count - 1), count), at < count
 
     def _read(
-        self, share: Share, col: Val, turn: Val, n: int, is_wanted: Val | None = None
+        self,
+        share: Share,
+        col: Val,
+        turn: Val,
+        n: int,
+        is_wanted: Val | None = None,
+        cache: str = "stream",
     ) -> None:
         piece, _ = self._piece(share, turn, n)
         place = share.order.column(self.job, col)
         for p, pieces in enumerate(share.pieces):
-            pieces.read(self._held(share, n, p), place, piece, is_wanted)
+            pieces.read(self._held(share, n, p), place, piece, is_wanted, cache)
 
     def _start(self, share: Share, number: Index) -> None:
         k = self.k
@@ -219,7 +222,7 @@ class _Kernel:
                     name, at, nbytes = pieces.near(place)
                     k.do("prefetch", at, mem=name, nbytes=min(nbytes, near))
         for n in range(share.batch):
-            self._read(share, col, k.lit(0, I32), n)
+            self._read(share, col, k.lit(0, I32), n, cache="early" if self.early else "stream")
 
     # Sums
 

@@ -111,7 +111,12 @@ class Pieces:
         return {id: found[0] for id, found in flats.items()}
 
     def read(
-        self, registers: list[Val], col: Index, piece: Index, is_wanted: Val | None = None
+        self,
+        registers: list[Val],
+        col: Index,
+        piece: Index,
+        is_wanted: Val | None = None,
+        cache: str = "stream",
     ) -> None:
         """Starts the piece's loads, each into its register. Where it isn't wanted, all lanes read
         one place at the buffer's start, which costs next to nothing, and no branch keeps the
@@ -126,7 +131,7 @@ class Pieces:
             else:
                 start = ix.value(Index(at.terms))
                 where = k.select(is_wanted, start, k.lit(0, I32)) + at.const
-            k.set(register, k.load(memory.name, where, load.lanes, "stream"))
+            k.set(register, k.load(memory.name, where, load.lanes, cache))
 
     def near(self, col: Index) -> tuple[str, Val, int]:
         """The column's main input as a run of bytes: (parameter, first element, bytes)."""
