@@ -69,7 +69,9 @@ class Row:
 
     @property
     def nbytes(self) -> int:
-        return sum(i.var.type.nbytes for i in self.request.body.inputs if self.is_matrix(i.var.type))
+        return sum(
+            i.var.type.nbytes for i in self.request.body.inputs if self.is_matrix(i.var.type)
+        )
 
     @staticmethod
     def is_matrix(type: TensorType) -> bool:
@@ -195,8 +197,15 @@ def variants(schedule: Schedule, many: bool) -> dict[str, Schedule]:
         (16, 16, 1, 8192), (12, 10, 2, 0), (10, 12, 2, 0), (8, 12, 2, 0), (8, 20, 2, 0),
     ]:  # fmt: skip
         changed = given | {"warps": warps, "depth": depth, "residents": residents, "near": near}
-        out[f"w{warps}d{depth}r{residents}n{near}"] = Schedule("stream", tuple(sorted(changed.items())))
-    for warps, depth, times, residents in [(8, 8, 2, 4), (8, 16, 2, 2), (4, 16, 2, 4), (4, 16, 3, 4)]:
+        out[f"w{warps}d{depth}r{residents}n{near}"] = Schedule(
+            "stream", tuple(sorted(changed.items()))
+        )
+    for warps, depth, times, residents in [
+        (8, 8, 2, 4),
+        (8, 16, 2, 2),
+        (4, 16, 2, 4),
+        (4, 16, 3, 4),
+    ]:
         changed = given | {"groups": times * given["groups"], "warps": warps, "depth": depth,
                            "residents": residents, "near": 0}  # fmt: skip
         out[f"w{warps}d{depth}g{times}"] = Schedule("stream", tuple(sorted(changed.items())))
@@ -263,7 +272,11 @@ def main() -> None:
     FOLDER.mkdir(parents=True, exist_ok=True)
     limits = limits_of(torch.cuda.get_device_properties(0).multi_processor_count)
     begun = time.time()
-    result: dict[str, object] = {**machine("benchmarks.gemv"), "ceiling_tb_s": ceiling(), "rows": {}}
+    result: dict[str, object] = {
+        **machine("benchmarks.gemv"),
+        "ceiling_tb_s": ceiling(),
+        "rows": {},
+    }
     print(f"read ceiling {result['ceiling_tb_s']:.2f} TB/s", flush=True)
     for model in given.model:
         rows = rows_of(model, limits)
@@ -294,5 +307,3 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
-
-

@@ -85,9 +85,7 @@ def decode_graph(
     caches = tuple(Cache(kept, kept) for _ in model.layers)
     step = decoder_step(model, capacity)
 
-    def chosen(
-        w: Held[Array], kv: tuple[Cache[Array], ...], tokens: Array, pos: Array
-    ) -> object:
+    def chosen(w: Held[Array], kv: tuple[Cache[Array], ...], tokens: Array, pos: Array) -> object:
         logits, kept = step(w, kv, tokens, pos)  # type: ignore[misc]
         return {"next": likeliest(logits)}, kept
 

@@ -76,7 +76,11 @@ def reference(shape: Shape, layers: int, weights: dict[str, np.ndarray], tokens:
              ("norm_in", "q", "k", "v", "out", "norm_feed", "gate", "up", "down")}  # fmt: skip
         h = norm(x, w["norm_in"])
         q = turned((h @ w["q"].T).view(n, heads, dim)).transpose(0, 1)
-        k = turned((h @ w["k"].T).view(n, kv, dim)).transpose(0, 1).repeat_interleave(heads // kv, 0)
+        k = (
+            turned((h @ w["k"].T).view(n, kv, dim))
+            .transpose(0, 1)
+            .repeat_interleave(heads // kv, 0)
+        )
         v = (h @ w["v"].T).view(n, kv, dim).transpose(0, 1).repeat_interleave(heads // kv, 0)
         mixed = torch.softmax(q @ k.transpose(1, 2) * dim**-0.5 + hidden, -1) @ v
         x = x + mixed.transpose(0, 1).reshape(n, heads * dim) @ w["out"].T

@@ -23,6 +23,19 @@ from poot.planner import stream
 from poot.session import Session
 
 Keeps = Callable[[str], bool]
+BIG = {"WARPS": 16, "DEPTH": 16, "RESIDENTS": 1}
+
+
+def every(name: str) -> bool:
+    return True
+
+
+def none(name: str) -> bool:
+    return False
+
+
+def streams(name: str) -> bool:
+    return "attention" not in name
 
 
 def with_overlap(program: poot.Program, keeps: Keeps) -> None:
@@ -36,23 +49,22 @@ def with_overlap(program: poot.Program, keeps: Keeps) -> None:
         program.lowered[request] = Lowered(calls)  # type: ignore[index]
 
 
-def captured(session: Session) -> None:
-    """Replay by a graph captured from the stream, not built of nodes."""
+def with_carveout(driver: object, percent: int) -> None:
+    """Kernels that stream ask for that share of workgroup memory, of what a unit has with its
+    level-1 cache."""
     from cuda.bindings import driver as cu  # noqa: PLC0415
 
-    device = session.program.device
-    native = device.driver  # type: ignore[union-attr]
+    plain = type(driver).load
 
-    def record(bound: object) -> object:
-        with native._current():
-            mode = cu.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_GLOBAL
-            native._do(cu.cuStreamBeginCapture(native._stream, mode), "capture")
-            for call, pointers, config in bound.rows():  # type: ignore[attr-defined]
-                native._launch(call, pointers, config)
-            graph = native._do(cu.cuStreamEndCapture(native._stream), "capture")[0]
-            return native._do(cu.cuGraphInstantiate(graph, 0), "instantiate")[0]
+    def load(image: bytes, name: str, dynamic_nbytes: int) -> object:
+        made = plain(driver, image, name, dynamic_nbytes)
+        kind = cu.CUfunction_attribute.CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT
+        if name == "stream" and percent >= 0:
+            with driver._current():  # type: ignore[attr-defined]
+                cu.cuFuncSetAttribute(made.handle, kind, percent)
+        return made
 
-    native.record = record
+    vars(driver)["load"] = load
 
 
 def direct_us(session: Session, count: int = 20) -> float:
@@ -77,35 +89,35 @@ def main() -> None:
     weights = random_weights(graph, shape, CAPACITY)
     nbytes = sum(w.nbytes for n, w in weights.items() if n != "w.outer.embed")
     print(f"{given.layers} layers, {nbytes / 1e9:.2f} GB: {nbytes / 4.4e6:.0f} us at 4.4 TB/s")
-    rows: list[tuple[str, dict[str, int], Keeps, bool]] = [
-        ("all overlap", {}, lambda n: True, False),
-        ("all, captured", {}, lambda n: True, True),
-        ("none", {}, lambda n: False, False),
-        ("streams alone", {}, lambda n: n == "stream", False),
-        ("all but attention", {}, lambda n: "attention" not in n, False),
-        ("all, near 0", {"NEAR": 0}, lambda n: True, False),
-        ("all, 8 warps x 16", {"WARPS": 8, "DEPTH": 16}, lambda n: True, False),
-        ("none, 8 warps x 16", {"WARPS": 8, "DEPTH": 16}, lambda n: False, False),
-        ("all, 8 x 16, near 0", {"WARPS": 8, "DEPTH": 16, "NEAR": 0}, lambda n: True, False),
-        ("all, 16 x 16 r1", {"WARPS": 16, "DEPTH": 16, "RESIDENTS": 1}, lambda n: True, False),
-        ("none, 16 x 16 r1", {"WARPS": 16, "DEPTH": 16, "RESIDENTS": 1}, lambda n: False, False),
+    rows: list[tuple[str, dict[str, int], Keeps, int]] = [
+        ("16x16 r1 all", BIG, every, -1),
+        ("16x16 r1 but attention", BIG, streams, -1),
+        ("16x16 r1 near 0 all", BIG | {"NEAR": 0}, every, -1),
+        ("16x16 r1 near 16k all", BIG | {"NEAR": 16384}, every, -1),
+        ("8x16 r2 but attention", {"WARPS": 8, "DEPTH": 16}, streams, -1),
+        ("16x8 r2 near 0 but att.", {"NEAR": 0}, streams, -1),
+        ("16x8 r2 none, carve 100", {}, none, 100),
+        ("16x8 r2 all, carve 25", {}, every, 25),
+        ("16x8 r2 all, carve 100", {}, every, 100),
+        ("16x16 r1 all, carve 25", BIG, every, 25),
+        ("32x4 r1 all", {"WARPS": 32, "DEPTH": 4, "RESIDENTS": 1}, every, -1),
+        ("12x20 r1 all", {"WARPS": 12, "DEPTH": 20, "RESIDENTS": 1}, every, -1),
     ]
     old = {name: getattr(stream, name) for name in ("WARPS", "DEPTH", "RESIDENTS", "NEAR")}
-    for name, numbers, keeps, by_capture in rows:
+    for name, numbers, keeps, percent in rows:
         for key, value in (old | numbers).items():
             setattr(stream, key, value)
         program = poot.compile({"decode": graph}, "cuda:0", cache=False)
         with_overlap(program, keeps)
+        with_carveout(program.device.driver, percent)  # type: ignore[union-attr]
         session = program.bind(weights, allow_nonfinite=True)
         direct = direct_us(session)
-        if by_capture:
-            captured(session)
         session.capture("decode")
         session.step("decode", tokens=np.array([5], np.int32), pos=np.int32(100))
         us = statistics.median(replay_us(session, 30) for _ in range(5))
         print(f"{name:<24} replay {us:8.1f} us  direct {direct:8.1f} us", flush=True)
         session.close()
-        vars(program.device.driver).pop("record", None)  # type: ignore[union-attr]
+        vars(program.device.driver).pop("load", None)  # type: ignore[union-attr]
         del session, program
         gc.collect()
 

@@ -55,7 +55,9 @@ def piece_width(inputs: tuple[Var, ...]) -> int:
     those that share a scale."""
     largest = max(inputs, key=lambda v: v.type.elems * DTYPES[v.type.dtype].nbytes)
     row = DTYPES[largest.type.dtype]
-    return CODES if is_integer(largest.type.dtype) and row.nbytes == 4 else PIECE_NBYTES // row.nbytes
+    return (
+        CODES if is_integer(largest.type.dtype) and row.nbytes == 4 else PIECE_NBYTES // row.nbytes
+    )
 
 
 def why_not_stream(makers: Makers, product: Eqn, limits: DeviceLimits) -> str:

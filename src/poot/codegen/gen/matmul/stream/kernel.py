@@ -105,7 +105,8 @@ class _Kernel:
         halves = [half_of(body, s) for s in segments]
         units = [2 if half else 1 for half in halves]
         costs = [
-            (s.cols // unit, unit * len(s.products)) for s, unit in zip(segments, units, strict=True)
+            (s.cols // unit, unit * len(s.products))
+            for s, unit in zip(segments, units, strict=True)
         ]
         counts = share_groups(costs, groups)
         for segment, count, half in zip(segments, counts, halves, strict=True):
@@ -156,14 +157,14 @@ class _Kernel:
         sinks = product_sinks(self.job, self.products)
         first = self.shares[0]
         left = Left(self.job, first.segment, self.products, first.pieces[0].width)
-        has_runs = any(s is not None and s.minimum is not None for x in self.shares for s in x.scaled)
+        has_runs = any(
+            s is not None and s.minimum is not None for x in self.shares for s in x.scaled
+        )
         left.stage(has_runs)
         self._each(lambda share, number: self._segment(share, number, left, sinks))
 
     def _reads_weights_alone(self) -> bool:
-        bound = {
-            i.var.id for i in self.job.request.body.inputs if isinstance(i.storage, Weight)
-        }
+        bound = {i.var.id for i in self.job.request.body.inputs if isinstance(i.storage, Weight)}
         read = {load.var.id for s in self.shares for p in s.pieces for load in p.loads}
         return read <= bound
 

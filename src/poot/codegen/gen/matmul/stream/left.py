@@ -78,9 +78,7 @@ class Left:
                 out.append((ix.atom(k.op("min", at, count - 1), count), at < count))
         return out
 
-    def _folded(
-        self, row: int, fours: list[tuple[Index, Val]]
-    ) -> list[tuple[Eqn, Val, Index]]:
+    def _folded(self, row: int, fours: list[tuple[Index, Val]]) -> list[tuple[Eqn, Val, Index]]:
         job = self.job
         left = self.segment.products[0].ins[0].type.shape
         number = row_number(left, left_coords(self.segment, self._own(row), ZERO))

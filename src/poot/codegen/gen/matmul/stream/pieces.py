@@ -137,11 +137,13 @@ class Pieces:
         """The column's main input as a run of bytes: (parameter, first element, bytes)."""
         ix, last = self.job.indexer, self.product.ins[0].type.shape[-1] // self.width
         main = max(self.loads, key=lambda load: load.var.type.nbytes)
-        memory, nbytes = self.memories[main.var.id], sum(
-            load.lanes * DTYPES[load.type.dtype].nbytes
-            for load
-            in self.loads
-            if load.var.id == main.var.id
+        memory, nbytes = (
+            self.memories[main.var.id],
+            sum(
+                load.lanes * DTYPES[load.type.dtype].nbytes
+                for load in self.loads
+                if load.var.id == main.var.id
+            ),
         )
         at, _ = ix.divmod(self._bases(col, ZERO)[main.var.id] + main.offset, memory.cell.per)
         return memory.name, ix.value(at), last * nbytes
