@@ -189,26 +189,11 @@ def timed(replays: dict[str, Callable[[], None]], sets: int, rounds: int) -> dic
 def variants(schedule: Schedule, many: bool) -> dict[str, Schedule]:
     if not many:
         return {"chosen": schedule}
-    out: dict[str, Schedule] = {}
+    out = {"chosen": schedule}
     given = dict(schedule.params)
-    for warps, depth, residents, near in [
-        (16, 8, 2, 8192), (16, 8, 2, 0), (16, 8, 2, 2048), (8, 16, 2, 8192), (8, 16, 2, 0),
-        (8, 16, 2, 2048), (8, 16, 2, 16384), (32, 4, 1, 0), (32, 8, 1, 0), (16, 16, 1, 0),
-        (16, 16, 1, 8192), (12, 10, 2, 0), (10, 12, 2, 0), (8, 12, 2, 0), (8, 20, 2, 0),
-    ]:  # fmt: skip
-        changed = given | {"warps": warps, "depth": depth, "residents": residents, "near": near}
-        out[f"w{warps}d{depth}r{residents}n{near}"] = Schedule(
-            "stream", tuple(sorted(changed.items()))
-        )
-    for warps, depth, times, residents in [
-        (8, 8, 2, 4),
-        (8, 16, 2, 2),
-        (4, 16, 2, 4),
-        (4, 16, 3, 4),
-    ]:
-        changed = given | {"groups": times * given["groups"], "warps": warps, "depth": depth,
-                           "residents": residents, "near": 0}  # fmt: skip
-        out[f"w{warps}d{depth}g{times}"] = Schedule("stream", tuple(sorted(changed.items())))
+    for warps, depth, residents in [(16, 8, 2), (8, 16, 2), (32, 4, 1), (12, 20, 1)]:
+        changed = given | {"warps": warps, "depth": depth, "residents": residents}
+        out[f"w{warps}d{depth}r{residents}"] = Schedule("stream", tuple(sorted(changed.items())))
     return out
 
 

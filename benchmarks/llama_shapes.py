@@ -13,8 +13,8 @@ from poot.ir.graph import Graph, Weight
 from poot.llm.models.decoder import Held, decoder_step
 from poot.llm.models.families.read import NAMES
 from poot.llm.models.parts.kinds import Decoder, Dense, Heads, Layer, Norm, Rotary
-from poot.llm.models.parts.places import layer_places, outer_places
 from poot.llm.models.parts.places import Place as Named
+from poot.llm.models.parts.places import layer_places, outer_places
 from poot.llm.models.parts.step import Cache
 from poot.ops.array import Array
 from poot.ops.rope import rope_tables
@@ -60,7 +60,8 @@ def decode_graph(
     shape: Shape, capacity: int, layers: int | None = None, dtype: str = "bf16",
     cache: str = "f32", rows: int = 1, greedy: bool = False,
 ) -> Graph:  # fmt: skip
-    """One step of `rows` tokens of one sequence: slots `tokens`, `pos`, and `last` above one row."""
+    """One step of `rows` tokens of a sequence: slots `tokens`, `pos`, and `last` above one row.
+    The output is the logits, or where `greedy` the most likely token, i32 [1]."""
     model = shape.decoder(layers)
 
     def bind(place: Named) -> Spec:

@@ -3,8 +3,9 @@
     python -m benchmarks.model_decode --models llama-8b llama-1b --out benchmarks/results
 
 First two layers are compared with PyTorch in f64. Then tokens a second: steps whose greedy token
-comes to the host and goes back in, and graph replays alone; and each launch's time. With --hf
-Hugging Face's model with a static cache under torch.compile runs beside it, taking turns.
+comes to the host and goes back in, and graph replays alone; and each launch's time. With --peer
+Hugging Face's model with a static cache under torch.compile, CUDA graphs and all, takes turns with
+it; its tokens stay on the device.
 """
 
 from __future__ import annotations
@@ -134,13 +135,72 @@ def replay_us(session: Session, count: int = 60) -> float:
     return 1e6 * (time.perf_counter() - start) / count
 
 
-def measure(shape: Shape, target: str, rounds: int) -> dict[str, object]:
+class Peer:
+    """Hugging Face's Llama of a shape, bf16, compiled: one greedy token a step."""
+
+    def __init__(self, shape: Shape) -> None:
+        from transformers import LlamaConfig, LlamaForCausalLM, StaticCache
+
+        config = LlamaConfig(
+            hidden_size=shape.width, intermediate_size=shape.ffn, num_hidden_layers=shape.layers,
+            num_attention_heads=shape.heads, num_key_value_heads=shape.kv_heads,
+            head_dim=shape.head_dim, vocab_size=shape.vocab, max_position_embeddings=8192,
+            tie_word_embeddings=False,
+        )  # fmt: skip
+        torch.set_default_dtype(torch.bfloat16)
+        with torch.device("cuda"):
+            self.model = LlamaForCausalLM(config).eval()
+        torch.set_default_dtype(torch.float32)
+        self.cache = StaticCache(config=config, max_cache_len=CAPACITY)
+        self.token = torch.tensor([[17]], device="cuda")
+        self.at = torch.tensor([[0]], device="cuda")
+        start = time.perf_counter()
+        self.step = torch.compile(self._step, mode="reduce-overhead", fullgraph=True)
+        with torch.no_grad():
+            for _ in range(4):
+                self._advance()
+        torch.cuda.synchronize()
+        self.compile_s = time.perf_counter() - start
+
+    def _step(self, token: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
+        logits = self.model(
+            input_ids=token, position_ids=at, past_key_values=self.cache, use_cache=True
+        ).logits
+        return logits[:, -1:].argmax(-1)
+
+    def _advance(self) -> None:
+        torch.compiler.cudagraph_mark_step_begin()
+        self.token = self.step(self.token, self.at).clone()
+        self.at += 1
+
+    def rate(self, count: int) -> float:
+        """Tokens a second."""
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        with torch.no_grad():
+            for _ in range(count):
+                self._advance()
+        torch.cuda.synchronize()
+        return count / (time.perf_counter() - start)
+
+
+def measure(shape: Shape, target: str, rounds: int, with_peer: bool) -> dict[str, object]:
     weights = random_weights(decode_graph(shape, CAPACITY), shape, CAPACITY)
     session, facts = bound(shape, shape.layers, weights, target, greedy=True)
     nbytes = sum(w.nbytes for n, w in weights.items() if n != "w.outer.embed")
     session.capture("decode")
     greedy_rate(session, 0, 8)
-    rates = [greedy_rate(session, 64, 64) for _ in range(rounds)]
+    peer, peer_rates, failed = None, list[float](), ""
+    if with_peer:
+        try:
+            peer = Peer(shape)
+        except Exception as e:  # whatever the peer's library raises is the row's result
+            failed = f"{type(e).__name__}: {e}"[:400]
+    rates: list[float] = []
+    for _ in range(rounds):
+        rates.append(greedy_rate(session, 64, 64))
+        if peer is not None:
+            peer_rates.append(peer.rate(64))
     us = [replay_us(session) for _ in range(rounds)]
     profile = session.profile("decode", tokens=np.array([5], np.int32), pos=np.int32(128))
     middle = statistics.median(us)
@@ -149,6 +209,9 @@ def measure(shape: Shape, target: str, rounds: int) -> dict[str, object]:
         "greedy tok/s": statistics.median(rates), "greedy spread": [min(rates), max(rates)],
         "device us": middle, "device spread": [min(us), max(us)],
         "device tok/s": 1e6 / middle, "device TB/s": nbytes / middle / 1e6,
+        "peer tok/s": statistics.median(peer_rates) if peer_rates else failed,
+        "peer spread": [min(peer_rates), max(peer_rates)] if peer_rates else [],
+        "peer compile s": peer.compile_s if peer is not None else 0.0,
         "profile us": profile.us, "profile": str(profile).splitlines(),
     }  # fmt: skip
     session.close()
@@ -162,6 +225,7 @@ def main() -> None:
     parser.add_argument("--models", nargs="+", default=["llama-8b"], choices=SHAPES)
     parser.add_argument("--target", default="cuda:0")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--peer", action="store_true")
     parser.add_argument("--no-check", action="store_true")
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
@@ -171,7 +235,7 @@ def main() -> None:
         if not given.no_check:
             result[f"{name} check"] = found = check(shape, given.target)
             print(f"{name}: two layers, largest difference of logits to f64: {found}", flush=True)
-        report = measure(shape, given.target, given.rounds)
+        report = measure(shape, given.target, given.rounds, given.peer)
         result[name] = report
         for key, value in report.items():
             if key != "profile":

@@ -23,7 +23,7 @@ from poot.planner import stream
 from poot.session import Session
 
 Keeps = Callable[[str], bool]
-BIG = {"WARPS": 16, "DEPTH": 16, "RESIDENTS": 1}
+SMALL = {"WARPS": 16, "DEPTH": 8, "RESIDENTS": 2}
 
 
 def every(name: str) -> bool:
@@ -52,7 +52,7 @@ def with_overlap(program: poot.Program, keeps: Keeps) -> None:
 def with_carveout(driver: object, percent: int) -> None:
     """Kernels that stream ask for that share of workgroup memory, of what a unit has with its
     level-1 cache."""
-    from cuda.bindings import driver as cu  # noqa: PLC0415
+    from cuda.bindings import driver as cu
 
     plain = type(driver).load
 
@@ -90,20 +90,15 @@ def main() -> None:
     nbytes = sum(w.nbytes for n, w in weights.items() if n != "w.outer.embed")
     print(f"{given.layers} layers, {nbytes / 1e9:.2f} GB: {nbytes / 4.4e6:.0f} us at 4.4 TB/s")
     rows: list[tuple[str, dict[str, int], Keeps, int]] = [
-        ("16x16 r1 all", BIG, every, -1),
-        ("16x16 r1 but attention", BIG, streams, -1),
-        ("16x16 r1 near 0 all", BIG | {"NEAR": 0}, every, -1),
-        ("16x16 r1 near 16k all", BIG | {"NEAR": 16384}, every, -1),
-        ("8x16 r2 but attention", {"WARPS": 8, "DEPTH": 16}, streams, -1),
-        ("16x8 r2 near 0 but att.", {"NEAR": 0}, streams, -1),
-        ("16x8 r2 none, carve 100", {}, none, 100),
-        ("16x8 r2 all, carve 25", {}, every, 25),
-        ("16x8 r2 all, carve 100", {}, every, 100),
-        ("16x16 r1 all, carve 25", BIG, every, 25),
-        ("32x4 r1 all", {"WARPS": 32, "DEPTH": 4, "RESIDENTS": 1}, every, -1),
-        ("12x20 r1 all", {"WARPS": 12, "DEPTH": 20, "RESIDENTS": 1}, every, -1),
+        ("chosen", {}, every, -1),
+        ("chosen, none overlap", {}, none, -1),
+        ("chosen, but attention", {}, streams, -1),
+        ("chosen, carveout 25", {}, every, 25),
+        ("chosen, carveout 100", {}, every, 100),
+        ("16x8, 2 a unit", SMALL, every, -1),
+        ("16x8, 2 a unit, none", SMALL, none, -1),
     ]
-    old = {name: getattr(stream, name) for name in ("WARPS", "DEPTH", "RESIDENTS", "NEAR")}
+    old = {name: getattr(stream, name) for name in ("WARPS", "DEPTH", "RESIDENTS")}
     for name, numbers, keeps, percent in rows:
         for key, value in (old | numbers).items():
             setattr(stream, key, value)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from poot.ir.text import parse
 from poot.ir.contiguity import is_summed_axis_in_a_row
+from poot.ir.text import parse
 from tests.support.products import BODIES, matmul_text
 
 

@@ -1,7 +1,8 @@
 """Schedule "stream": a product of few rows at the speed of memory, on a card.
 
-A group a compute unit, small enough that the next launch's group finds room beside it and starts
-its loads early; so many loads a lane that 64 KiB are on their way in each unit.
+A group a compute unit. Numbers are those that were fastest in a whole decode on an H200. Loads on
+their way take level-1 cache, which a unit shares out anew only when it is idle: a group that leaves
+room beside itself, for one of a launch that asks much workgroup memory, may lose it.
 """
 
 from __future__ import annotations
@@ -14,11 +15,9 @@ from poot.passes.regions.streams import cone_inputs, piece_width, why_not_stream
 from poot.planner.request import Schedule
 
 WARPS = 16
-DEPTH = 8
-# Bytes of each subgroup's first columns that are asked for before the launch before is done.
-NEAR = 8192
-# Groups that a compute unit's registers are left for: this launch's and the next one's.
-RESIDENTS = 2
+# Loads on their way in a lane: 128 KiB in each unit, which take all its registers.
+DEPTH = 16
+RESIDENTS = 1
 
 
 def why_not(body: Graph, products: list[Eqn], limits: DeviceLimits) -> str:
@@ -43,7 +42,8 @@ def choose_stream(body: Graph, products: list[Eqn], limits: DeviceLimits) -> Sch
     while warps > 4 and cols <= groups * warps // 2:
         warps //= 2
     params = {
-        "depth": DEPTH, "groups": groups, "near": NEAR, "residents": RESIDENTS, "warps": warps, "width": width,
+        "depth": DEPTH, "groups": groups, "residents": RESIDENTS, "warps": warps,
+        "width": width,
     }  # fmt: skip
     return Schedule("stream", tuple(sorted(params.items())))
 

@@ -20,7 +20,7 @@ from tests.support.hip.both import MI300X, agree, body_of, compile_ahead
 N = 64
 _REFUSED = """
     cp_async async_commit wait mbar_init mbar_arrive mbar_wait barrier_sync barrier_arrive tma_load
-    tma_store frag_move wgmma wgmma_commit grid_wait grid_trigger prefetch
+    tma_store frag_move wgmma wgmma_commit grid_wait grid_trigger
 """
 REFUSED = _REFUSED.split()
 FLOATS = ("f32", "f16", "bf16")

@@ -47,7 +47,6 @@ def check(body: str) -> None:
 GOOD = {
     "a copy": "cp_async s[l], x[l] nbytes=16 bypass=true",
     "a copy of some": "c1: bool = lt l, 3\ncp_async s[l], x[l], c1 nbytes=4",
-    "a prefetch": "prefetch x[l] nbytes=64",
     "mbarriers": "mbar_init bar[0] count=4\nmbar_arrive bar[0] expect=16\nmbar_wait bar[l], 1",
     "boxes": (
         "tma_load s[0], bar[0], 0, l blob=box\nt2: token[bulk] = tma_store s[0], 0, l blob=box"
@@ -82,8 +81,6 @@ def test_well_formed_target_ops_pass(body):
 
 
 BAD = {
-    "bytes of a prefetch": ("prefetch x[l] nbytes=8", "a multiple of 16"),
-    "a prefetch of workgroup memory": ("prefetch s[l] nbytes=16", "a buffer as mem"),
     "bytes of a copy": ("cp_async s[l], x[l] nbytes=2", "nbytes of 4, 8 or 16"),
     "a copy from workgroup memory": ("cp_async s[l], s[l] nbytes=16", "a buffer that may be read"),
     "a copy from what is only written": (

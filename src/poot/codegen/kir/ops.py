@@ -441,14 +441,4 @@ _row(
     effect="sync",
     portable=False,
 )
-_row(
-    "prefetch",
-    1,
-    0,
-    "Asks that `nbytes` (a multiple of 16) of buffer mem from index a on be brought near the "
-    "processor. Nothing waits for it, and nothing is promised.",
-    attrs="mem nbytes",
-    effect="async",
-    portable=False,
-)
 _row("grid_trigger", 0, 0, "Lets the next launch begin.", effect="sync", portable=False)

@@ -41,7 +41,6 @@ SUBSCRIPTS: dict[str, tuple[str, ...]] = {
     "mbar_init": ("mem",),
     "mbar_arrive": ("mem",),
     "mbar_wait": ("mem",),
-    "prefetch": ("mem",),
     "tma_load": ("dst", "mem"),
     "tma_store": ("mem",),
     "frag_load": ("mem",),

@@ -22,7 +22,7 @@ TARGET_ONLY: dict[str, tuple[str, ...]] = {
     "moves": ("frag_move",),
     "warpgroups": ("wgmma", "wgmma_commit"),
     "election": ("elect",),
-    "order": ("grid_wait", "grid_trigger", "prefetch"),
+    "order": ("grid_wait", "grid_trigger"),
 }  # fmt: skip
 Refusal = Callable[..., NoReturn]
 

@@ -289,15 +289,6 @@ def _elect(ins: Ins, decls: Decls) -> str:
     return "" if ins.dsts[0].type == BOOL else "a bool"
 
 
-def _prefetch(ins: Ins, decls: Decls) -> str:
-    nbytes, mem = ins.attr("nbytes"), ins.attr("mem")
-    if not isinstance(nbytes, int) or nbytes <= 0 or nbytes % 16:
-        return "nbytes, a multiple of 16"
-    if not isinstance(mem, str) or mem not in decls.params:
-        return "a buffer as mem"
-    return index_problem(ins.args[0].type)
-
-
 def _nothing(ins: Ins, decls: Decls) -> str:
     return ""
 
@@ -329,6 +320,5 @@ TARGET_RULES: dict[str, TargetRule] = {
     "elect": _elect,
     "grid_wait": _nothing,
     "grid_trigger": _nothing,
-    "prefetch": _prefetch,
 }
 assert TARGET_RULES.keys() == {name for name, row in KIR_OPS.items() if not row.portable}

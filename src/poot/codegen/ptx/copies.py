@@ -114,13 +114,6 @@ def grid_wait(b: Body, ins: Ins, scene: Scene) -> None:
         b.do("griddepcontrol.wait")
 
 
-def prefetch(b: Body, ins: Ins, scene: Scene) -> None:
-    """To the level-2 cache, from sm_90 on; before, nothing."""
-    at = scene.memory.place(b, ins.attr("mem"), ins.args[0])
-    if b.arch >= _HOPPER:
-        b.do(f"cp.async.bulk.prefetch.L2.global {at}, {int_attr(ins, 'nbytes')}")
-
-
 def grid_trigger(b: Body, ins: Ins, scene: Scene) -> None:
     if b.arch >= _HOPPER:
         b.do("griddepcontrol.launch_dependents")

@@ -20,7 +20,6 @@ from poot.codegen.ptx.copies import (
     tma_load,
     tma_store,
     wait,
-    prefetch,
 )
 from poot.codegen.ptx.frags import (
     frag_apply,
@@ -222,5 +221,4 @@ PTX: dict[str, Row] = {
     "elect": elect,
     "grid_wait": grid_wait,
     "grid_trigger": grid_trigger,
-    "prefetch": prefetch,
 }

@@ -1,5 +1,5 @@
-"""Which products of few rows stream: weights read once, in whole pieces of 16 bytes, by the lanes of
-a subgroup side by side.
+"""Which products of few rows stream: weights read once, in whole pieces of 16 bytes, by the lanes
+of a subgroup side by side.
 
 Both the regions (whose launch turns pairs at its end) and the planner ask, so it is said here.
 """

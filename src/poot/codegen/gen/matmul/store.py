@@ -19,7 +19,6 @@ from poot.errors import CapabilityError
 from poot.limits import DeviceLimits
 from poot.planner.request import Request
 
-
 Others = Callable[[int, Coords], Val]
 
 

@@ -52,19 +52,6 @@ def _queue(warp: Warp) -> CopyQueue:
     return found
 
 
-def _make_prefetch(ins: Ins, dsts: Slots, args: Slots) -> Step:
-    """Nothing is moved; what is asked for has to lie in the buffer."""
-    mem, nbytes = str(ins.attr("mem")), cast("int", ins.attr("nbytes"))  # verified
-
-    def run(wave: Wave) -> None:
-        warp = warp_of(wave)
-        space = warp.team.spaces[mem]
-        count = nbytes // ELEMENT_BYTES[space.dtype]
-        space.flat(warp, warp.spread(warp.regs[args[0]]), count, ins)
-
-    return run
-
-
 def _make_cp_async(ins: Ins, dsts: Slots, args: Slots) -> Step:
     dst, mem = str(ins.attr("dst")), str(ins.attr("mem"))
     nbytes = cast("int", ins.attr("nbytes"))  # verified
@@ -308,7 +295,6 @@ def _make_wait(ins: Ins, dsts: Slots, args: Slots) -> Step:
 
 COPIES: dict[str, Maker] = {
     "cp_async": _make_cp_async,
-    "prefetch": _make_prefetch,
     "async_commit": _make_commit,
     "tma_load": _make_tma_load,
     "tma_store": _make_tma_store,

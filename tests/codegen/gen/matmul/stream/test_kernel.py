@@ -90,11 +90,11 @@ def test_an_infinity_at_the_end_of_a_row_that_fills_no_piece_stays_one():
 
 
 def order(body: tuple[Stmt, ...]) -> list[str]:
-    """Loads of the weight, waits and prefetches as they stand, control looked through."""
+    """Loads of the weight and waits as they stand, control looked through."""
     out: list[str] = []
     for stmt in body:
         if isinstance(stmt, Ins):
-            if stmt.op in ("grid_wait", "grid_trigger", "prefetch"):
+            if stmt.op in ("grid_wait", "grid_trigger"):
                 out.append(stmt.op)
             if stmt.op == "load" and stmt.attr("cache") in ("early", "stream"):
                 out.append(str(stmt.attr("cache")))
@@ -108,7 +108,7 @@ def order(body: tuple[Stmt, ...]) -> list[str]:
 def test_weights_are_asked_for_before_the_launch_before_is_done():
     request = request_of(matmul_text(1, 64, 20, True), "matmul", (), CARD, bound=(1,))
     (call,) = lower(request, CARD).calls
-    assert order(call.kernel.body) == ["grid_trigger", "prefetch", "early", "grid_wait", "stream"]
+    assert order(call.kernel.body) == ["grid_trigger", "early", "grid_wait", "stream"]
     assert call.attributes.overlap
 
 
@@ -118,7 +118,7 @@ def test_what_may_be_computed_by_the_launch_before_is_read_after_it():
     assert order(call.kernel.body) == ["grid_trigger", "grid_wait", "stream"]
 
 
-@pytest.mark.parametrize("numbers", [{"warps": 4, "depth": 3}, {"warps": 1, "depth": 1, "near": 0}])
+@pytest.mark.parametrize("numbers", [{"warps": 4, "depth": 3}, {"warps": 1, "depth": 1}])
 def test_other_numbers_of_the_schedule(numbers):
     text = matmul_text(2, 520, 11, True, "bf16")
     request = request_of(text, "matmul", (), CARD, bound=(1,))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from poot.codegen.gen.index import Index
 from poot.codegen.gen.job import open_job
 from poot.codegen.gen.matmul.stream.pieces import Pieces
 from poot.errors import CapabilityError
@@ -33,12 +32,6 @@ def test_a_plain_weights_piece_is_one_load_of_16_bytes(dtype, width, type):
 def test_a_piece_of_codes_is_their_words_and_one_scale_and_minimum():
     got = loads(pieces_of(BODIES["q4_1"][0], 32))
     assert got == ["u32 u32x4 +0", "f16 f16 +0", "f16 f16 +0"]
-
-
-def test_the_bytes_of_a_column_lie_in_a_row():
-    pieces = pieces_of(matmul_text(1, 64, 5, True, "bf16"), 8)
-    name, first, nbytes = pieces.near(Index((), 2))
-    assert (name, first.literal, nbytes) == ("in1", 64, 128)
 
 
 def test_terms_that_lie_apart_are_loads_of_one():

@@ -14,9 +14,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from poot.codegen.gen.index import ZERO, Coords, Index
-from poot.codegen.gen.job import Job, may_overlap, open_job
+from poot.codegen.gen.job import may_overlap, open_job
 from poot.codegen.gen.lowered import Lowered
-from poot.codegen.gen.matmul.parts import Products, Segment, products_of
+from poot.codegen.gen.matmul.parts import Segment, products_of
 from poot.codegen.gen.matmul.scaled import Scaled, scaled_of
 from poot.codegen.gen.matmul.store import product_sinks, side_calls, store_element
 from poot.codegen.gen.matmul.stream.left import Left
@@ -215,13 +215,6 @@ class _Kernel:
         k = self.k
         first, _ = share.order.share(self.job, number)
         col = k.op("min", first + self.warp, share.segment.cols - 1)
-        near = self.job.request.schedule.get("near")
-        if self.early and near:
-            with k.if_(self.lane.eq(0)):
-                place = share.order.column(self.job, col)
-                for pieces in share.pieces:
-                    name, at, nbytes = pieces.near(place)
-                    k.do("prefetch", at, mem=name, nbytes=min(nbytes, near))
         for n in range(share.batch):
             self._read(share, col, k.lit(0, I32), n, cache="early" if self.early else "stream")
 

@@ -20,6 +20,9 @@ from poot.ir.graph import Eqn
 
 FOUR = 4
 LEFT, RUNS = "left", "runs"
+# Elements of the array at the least: so many that no group of this kernel stands beside one of
+# "grouped", which leaves a compute unit 18 KiB of workgroup memory and next to no level-1 cache.
+LEAST = 5120
 
 
 @dataclass(slots=True)
@@ -51,7 +54,7 @@ class Left:
     def stage(self, with_runs: bool) -> None:
         """All lanes fold and store every row. With runs, the sums of pieces lie there too."""
         k = self.job.k
-        k.shared(LEFT, "f32", self.segment.rows * self.depth)
+        k.shared(LEFT, "f32", max(self.segment.rows * self.depth, LEAST))
         for row in range(self.segment.rows):
             fours = self._fours()
             self.folds.append(self._folded(row, fours))

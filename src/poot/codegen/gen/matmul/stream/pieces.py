@@ -133,21 +133,6 @@ class Pieces:
                 where = k.select(is_wanted, start, k.lit(0, I32)) + at.const
             k.set(register, k.load(memory.name, where, load.lanes, cache))
 
-    def near(self, col: Index) -> tuple[str, Val, int]:
-        """The column's main input as a run of bytes: (parameter, first element, bytes)."""
-        ix, last = self.job.indexer, self.product.ins[0].type.shape[-1] // self.width
-        main = max(self.loads, key=lambda load: load.var.type.nbytes)
-        memory, nbytes = (
-            self.memories[main.var.id],
-            sum(
-                load.lanes * DTYPES[load.type.dtype].nbytes
-                for load in self.loads
-                if load.var.id == main.var.id
-            ),
-        )
-        at, _ = ix.divmod(self._bases(col, ZERO)[main.var.id] + main.offset, memory.cell.per)
-        return memory.name, ix.value(at), last * nbytes
-
     def hold(self, registers: list[Val], col: Index, piece: Index) -> None:
         """From here on the inputs' elements are those in the registers, of that piece alone."""
         bases = self._bases(col, piece)
