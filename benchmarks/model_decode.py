@@ -194,8 +194,8 @@ def measure(shape: Shape, target: str, rounds: int, with_peer: bool) -> dict[str
     if with_peer:
         try:
             peer = Peer(shape)
-        except Exception as e:  # whatever the peer's library raises is the row's result
-            failed = f"{type(e).__name__}: {e}"[:400]
+        except (ImportError, RuntimeError, TypeError, ValueError, AttributeError) as e:
+            failed = f"{type(e).__name__}: {e}"[:400]  # the row's result
     rates: list[float] = []
     for _ in range(rounds):
         rates.append(greedy_rate(session, 64, 64))
