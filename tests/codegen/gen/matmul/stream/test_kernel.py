@@ -9,6 +9,8 @@ import pytest
 
 from poot import ops
 from poot.codegen.gen.lower import lower
+from poot.codegen.gen.matmul.parts import Segment
+from poot.codegen.gen.matmul.stream.kernel import columns_at_once
 from poot.codegen.kir.nodes import For, If, Ins, Stmt
 from poot.ir.graph import Graph
 from poot.planner.request import Request, Schedule
@@ -45,6 +47,25 @@ def test_columns_are_dealt_to_any_number_of_groups(units):
     check(matmul_text(1, 64, 37, True, "bf16"), WITHIN["bf16"], units=units)
 
 
+@pytest.mark.parametrize(
+    "rows, depth, cols, dtype",
+    [(1, 72, 130, "bf16"), (1, 512, 67, "bf16"), (2, 512, 70, "bf16"), (4, 4096, 35, "bf16"),
+     (3, 264, 99, "f32")],
+)  # fmt: skip
+def test_a_subgroup_takes_several_columns_at_once(rows, depth, cols, dtype):
+    text = matmul_text(rows, depth, cols, True, dtype)
+    limits = card(1)
+    request = request_of(text, "matmul", (), limits, bound=(1,))
+    params = dict(request.schedule.params) | {"warps": 4}
+    schedule = Schedule("stream", tuple(sorted(params.items())))
+    check_step(text, "matmul", limits=limits, schedule=schedule, within=WITHIN[dtype], bound=(1,))
+
+
+def test_turned_pairs_and_codes_of_several_columns_at_once():
+    check(turned_text(2, False), 2e-5, ((1, 5),), units=2)
+    check(quantised("q8_0", 70), 1e-4, units=1)
+
+
 @pytest.mark.parametrize("name", ["residual", "swiglu", "qkv_with_rope_and_cache", "q4_1"])
 def test_every_form_of_few_rows(name):
     text, updates = BODIES[name]
@@ -62,13 +83,13 @@ def test_folds_follow_folds(rows, depth):
     check(norm_text(rows, depth, 10), 1e-4)
 
 
-def quantised(kind: str) -> Graph:
+def quantised(kind: str, cols: int = 9) -> Graph:
     def product(x, codes, scales):
         decode = ops.dequant_q8_0 if kind == "q8_0" else ops.dequant_int8
         return ops.linear(x, decode(codes, scales))
 
     groups = 4 if kind == "q8_0" else 1
-    specs = (slot((2, 128), "f32"), weight((9, 32), "u32"), weight((9, groups), "f32"))
+    specs = (slot((2, 128), "f32"), weight((cols, 32), "u32"), weight((cols, groups), "f32"))
     return trace(product, specs)
 
 
@@ -126,3 +147,16 @@ def test_other_numbers_of_the_schedule(numbers):
     schedule = Schedule("stream", tuple(sorted(params.items())))
     check_step(text, "matmul", limits=CARD, schedule=schedule, within=3e-2, bound=(1,))
     assert replace(request, schedule=schedule) != request
+
+
+@pytest.mark.parametrize(
+    "rows, products, columns, loads, beside",
+    [
+        (1, 1, 24, 3, 4), (1, 1, 24, 8, 2), (1, 1, 24, 16, 1), (1, 1, 1, 3, 1), (1, 1, 2, 3, 2),
+        (2, 1, 24, 16, 2), (2, 2, 24, 16, 1), (4, 1, 24, 4, 4), (2, 1, 1, 16, 1),
+    ],
+)  # fmt: skip
+def test_columns_at_once_fill_the_loads_or_share_the_rows(rows, products, columns, loads, beside):
+    text = matmul_text(rows, 64, 64, True)
+    (eqn,) = (e for e in request_of(text, "matmul", (), CARD).body.eqns if e.op == "matmul")
+    assert columns_at_once(Segment((eqn,) * products, (0,)), columns, 16, loads) == beside

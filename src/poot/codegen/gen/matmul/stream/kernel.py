@@ -37,9 +37,24 @@ SUMS = "sums"
 WARP = 32
 
 
+Sums = list[list[list[Val]]]  # [column][product][row]
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """A piece of one column: its terms, or its codes with their scale and minimum; and the column's
+    sums, by row."""
+
+    terms: list[Val]
+    sums: list[Val]
+    scale: Val | None = None
+    minimum: Val | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Share:
-    """A segment's groups: from group `first` on, `count` of them."""
+    """A segment's groups: from group `first` on, `count` of them. A subgroup takes `beside`
+    columns at once, `batch` pieces of each."""
 
     segment: Segment
     pieces: tuple[Pieces, ...]
@@ -47,6 +62,7 @@ class Share:
     first: int
     count: int
     batch: int
+    beside: int
     order: Order
 
     @property
@@ -62,6 +78,16 @@ class Share:
     def turns(self) -> int:
         """Batches of pieces that a lane takes of a column."""
         return -(-self.of_column // (WARP * self.batch))
+
+
+def columns_at_once(segment: Segment, columns: int, depth: int, loads: int) -> int:
+    """Columns that a subgroup takes at once, of so many that it has: more than one where one has
+    fewer loads than may be on their way, or where several rows share a column's terms."""
+    beside = 1
+    while beside < 4 and 2 * beside <= columns and 2 * beside * loads <= depth:
+        beside *= 2
+    is_shared = segment.rows > 1 and len(segment.products) == 1 and columns > 1
+    return 2 if beside == 1 and is_shared and loads % 2 == 0 else beside
 
 
 def lower_stream(request: Request, limits: DeviceLimits) -> Lowered:
@@ -101,6 +127,7 @@ class _Kernel:
     def _shares(self, groups: int, depth: int) -> list[Share]:
         """The segments with their parts of the groups."""
         body, out, first = self.job.request.body, list[Share](), 0
+        warps = self.threads // WARP
         segments = self.products.segments
         halves = [half_of(body, s) for s in segments]
         units = [2 if half else 1 for half in halves]
@@ -117,8 +144,13 @@ class _Kernel:
             lane = -(-segment.depth // (width * WARP))
             most = max(1, min(lane, depth // loads))
             batch = next((n for n in range(most, most // 2, -1) if lane % n == 0), most)
+            beside = columns_at_once(
+                segment, -(-segment.cols // count) // warps, depth, loads * batch
+            )
+            if loads * batch * beside > depth:
+                batch //= 2
             order = Order(segment.cols, count, half)
-            out.append(Share(segment, pieces, scaled, first, count, batch, order))
+            out.append(Share(segment, pieces, scaled, first, count, batch, beside, order))
             first += count
         return out
 
@@ -178,10 +210,10 @@ class _Kernel:
 
     def _slots(self, share: Share) -> list[tuple[int, Ty]]:
         each = [load.type for p in share.pieces for load in p.loads]
-        return [(n, type) for n, type in enumerate(each * share.batch)]
+        return [(n, type) for n, type in enumerate(each * share.batch * share.beside)]
 
     def _held(self, share: Share, n: int, p: int) -> list[Val]:
-        """The registers of the n-th piece of a batch, of product p."""
+        """The registers of the n-th piece of all columns' batches, of product p."""
         counts = [len(x.loads) for x in share.pieces]
         first = n * sum(counts) + sum(counts[:p])
         slots = self._slots(share)[first : first + counts[p]]
@@ -197,57 +229,72 @@ class _Kernel:
         at = start + n * WARP
         return ix.atom(k.op("min", at, count - 1), count), at < count
 
+    def _places(self, share: Share, col: Val) -> list[Index]:
+        """The columns that a subgroup takes at once, from a place in their order on; held below
+        their count."""
+        last = share.segment.cols - 1
+        return [
+            share.order.column(self.job, self.k.op("min", col + r, last))
+            for r in range(share.beside)
+        ]
+
     def _read(
         self,
         share: Share,
-        col: Val,
+        places: list[Index],
         turn: Val,
         n: int,
         is_wanted: Val | None = None,
         cache: str = "stream",
     ) -> None:
+        """Starts the loads of the n-th piece of each column's batch."""
         piece, _ = self._piece(share, turn, n)
-        place = share.order.column(self.job, col)
-        for p, pieces in enumerate(share.pieces):
-            pieces.read(self._held(share, n, p), place, piece, is_wanted, cache)
+        for r, place in enumerate(places):
+            for p, pieces in enumerate(share.pieces):
+                held = self._held(share, r * share.batch + n, p)
+                pieces.read(held, place, piece, is_wanted, cache)
 
     def _start(self, share: Share, number: Index) -> None:
-        k = self.k
         first, _ = share.order.share(self.job, number)
-        col = k.op("min", first + self.warp, share.segment.cols - 1)
+        places = self._places(share, first + self.warp * share.beside)
+        cache = "early" if self.early else "stream"
         for n in range(share.batch):
-            self._read(share, col, k.lit(0, I32), n, cache="early" if self.early else "stream")
+            self._read(share, places, self.k.lit(0, I32), n, cache=cache)
 
     # Sums
 
     def _segment(self, share: Share, number: Index, left: Left, sinks: dict[int, Sink]) -> None:
         k = self.k
         first, end = share.order.share(self.job, number)
-        rows = share.segment.rows
+        rows, step = share.segment.rows, self.threads // WARP * share.beside
         k.need_shared(SUMS, "f32", len(share.pieces) * rows * share.most)
-        with k.for_(first + self.warp, end, self.threads // WARP, unroll=1, name="c") as col:
+        with k.for_(first + self.warp * share.beside, end, step, unroll=1, name="c") as col:
             zero = k.lit(0.0)
-            sums = [[k.var(zero, name="s") for _ in range(rows)] for _ in share.pieces]
+            sums = [
+                [[k.var(zero, name="s") for _ in range(rows)] for _ in share.pieces]
+                for _ in range(share.beside)
+            ]
             if share.turns == 1:
                 self._turn(share, col, k.lit(0, I32), end, left, sums)
             else:
                 with k.for_(0, share.turns, unroll=1, name="t") as turn:
                     self._turn(share, col, turn, end, left, sums)
-            totals = [
-                k.op("subgroup_reduce", k.copy(s), kind="add", width=WARP) for p in sums for s in p
-            ]
-            with k.if_(self.lane.eq(0)):
-                for n, total in enumerate(totals):
-                    k.store(SUMS, col - first + n * share.most, total)
+            for r, mine in enumerate(sums):
+                totals = [
+                    k.op("subgroup_reduce", k.copy(s), kind="add", width=WARP)
+                    for p in mine
+                    for s in p
+                ]
+                with k.if_(self.lane.eq(0) & (col + r < end)):
+                    for n, total in enumerate(totals):
+                        k.store(SUMS, col + r - first + n * share.most, total)
         k.barrier()
         self._finish(share, first, end, left, sinks)
 
-    def _turn(
-        self, share: Share, col: Val, turn: Val, end: Val, left: Left, sums: list[list[Val]]
-    ) -> None:
-        """A batch of pieces added; each one's registers take the next batch's."""
+    def _turn(self, share: Share, col: Val, turn: Val, end: Val, left: Left, sums: Sums) -> None:
+        """A batch of pieces of each column added; each one's registers take the next batch's."""
         k = self.k
-        beyond = col + self.threads // WARP
+        beyond = col + self.threads // WARP * share.beside
         if share.turns == 1:
             next_col, next_turn, goes_on = beyond, turn, beyond < end
         else:
@@ -255,43 +302,44 @@ class _Kernel:
             next_col = k.select(is_last, beyond, col)
             next_turn = k.select(is_last, k.lit(0, I32), turn + 1)
             goes_on = next_col < end
-        next_col = k.op("min", next_col, share.segment.cols - 1)
-        place = share.order.column(self.job, col)
+        places, ahead = self._places(share, col), self._places(share, next_col)
         for n in range(share.batch):
             piece, is_there = self._piece(share, turn, n)
-            for p, pieces in enumerate(share.pieces):
-                pieces.hold(self._held(share, n, p), place, piece)
-                self._add(share, p, place, piece, is_there, left, sums[p])
-            self._read(share, next_col, next_turn, n, goes_on)
+            taken: list[Taken] = []
+            for r, place in enumerate(places):
+                for p, pieces in enumerate(share.pieces):
+                    pieces.hold(self._held(share, r * share.batch + n, p), place, piece)
+                    taken.append(self._taken(share, p, place, piece, sums[r][p]))
+            for row in range(share.segment.rows):
+                self._add(taken, row, piece, is_there, left)
+            self._read(share, ahead, next_turn, n, goes_on)
+
+    def _taken(self, share: Share, p: int, place: Index, piece: Index, sums: list[Val]) -> Taken:
+        """A piece of one column of product p, in registers."""
+        pieces, scaled = share.pieces[p], share.scaled[p]
+        places = [pieces.coords(place, piece, e) for e in range(pieces.width)]
+        if scaled is None:
+            right = pieces.product.ins[1]
+            return Taken([self.job.pull.value(right, at) for at in places], sums)
+        codes = [scaled.code(self.job, at) for at in places]
+        return Taken(codes, sums, *scaled.factors(self.job, places[0]))
 
     def _add(
-        self,
-        share: Share,
-        p: int,
-        col: Index,
-        piece: Index,
-        is_there: Val | None,
-        left: Left,
-        sums: list[Val],
+        self, taken: list[Taken], row: int, piece: Index, is_there: Val | None, left: Left
     ) -> None:
-        k, pull, pieces, scaled = self.k, self.job.pull, share.pieces[p], share.scaled[p]
-        places = [pieces.coords(col, piece, e) for e in range(pieces.width)]
-        right = pieces.product.ins[1]
-        if scaled is None:
-            terms = [pull.value(right, place) for place in places]
-        else:
-            terms = [scaled.code(self.job, place) for place in places]
-        for row, total in enumerate(sums):
-            old = k.copy(total)
-            new = old if scaled is None else k.lit(0.0)
-            for mine, term in zip(left.terms(row, piece), terms, strict=True):
-                new = k.fma(mine, term, new)
-            if scaled is not None:
-                scale, minimum = scaled.factors(self.job, places[0])
-                new = k.fma(scale, new, old)
-                if minimum is not None:
-                    new = k.fma(minimum, left.run(row, piece), new)
-            k.set(total, new if is_there is None else k.select(is_there, new, old))
+        """The pieces' terms times a row's, added to that row's sums."""
+        k = self.k
+        mine = left.terms(row, piece)
+        for one in taken:
+            old = k.copy(one.sums[row])
+            new = old if one.scale is None else k.lit(0.0)
+            for x, term in zip(mine, one.terms, strict=True):
+                new = k.fma(x, term, new)
+            if one.scale is not None:
+                new = k.fma(one.scale, new, old)
+                if one.minimum is not None:
+                    new = k.fma(one.minimum, left.run(row, piece), new)
+            k.set(one.sums[row], new if is_there is None else k.select(is_there, new, old))
 
     def _finish(
         self, share: Share, first: Val, end: Val, left: Left, sinks: dict[int, Sink]
