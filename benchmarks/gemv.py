@@ -25,20 +25,26 @@ import torch
 from benchmarks.card_kernels import Built, Launcher, assemble, limits_of
 from benchmarks.isolated import machine
 from benchmarks.llama_shapes import SHAPES, decode_graph
+from poot import ops
 from poot.api import compile
 from poot.codegen.gen.lower import lower
 from poot.codegen.ptx.emit import emit_ptx
 from poot.ir.dtypes import DTYPES
 from poot.ir.graph import TensorType, Weight
 from poot.limits import DeviceLimits
+from poot.ops.array import Array
 from poot.oracle import run
 from poot.planner.request import Request, Schedule
+from poot.trace import Spec, slot, trace, weight
 
 FOLDER = Path("/tmp/poot-gemv")
 LAUNCHES = 24
+FORMS = "forms"
+FORM_ROWS = [("bf16", 1), ("bf16", 2), ("bf16", 4), ("f32", 1), ("f16", 1), ("q4_1", 1),
+             ("q8_0", 1), ("int8", 1), ("q4_1", 4)]  # fmt: skip
 TORCH = {
     "f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16, "i32": torch.int32,
-    "u32": torch.uint32, "bool": torch.int32,
+    "u32": torch.int32, "bool": torch.int32,
 }  # fmt: skip
 PORTABLE = Schedule(
     "gemv", (("adjacent", 1), ("cols", 1), ("lanes", 32), ("rows", 1), ("threads", 128),
@@ -80,6 +86,8 @@ class Row:
 
 def rows_of(model: str, limits: DeviceLimits) -> list[Row]:
     """The products of one layer and of the head."""
+    if model == FORMS:
+        return [form_row(kind, rows, limits) for kind, rows in FORM_ROWS]
     program = compile({"decode": decode_graph(SHAPES[model], 1024, 1)}, limits, cache=False)
     out: dict[str, Row] = {}
     for step in program.plan.entries[0].steps:
@@ -90,6 +98,34 @@ def rows_of(model: str, limits: DeviceLimits) -> list[Row]:
             out.setdefault(f"{columns}x{depth}", Row(f"{columns}x{depth}", step.request, columns,
                                                      depth))  # fmt: skip
     return list(out.values())
+
+
+def form_row(kind: str, rows: int, limits: DeviceLimits) -> Row:
+    """The bare product of so many rows with weights of a kind, 14336 x 4096."""
+    cols, depth = 14336, 4096
+
+    def product(x: Array, *weights: Array) -> Array:
+        match kind:
+            case "q4_1":
+                made = ops.dequant_q4_1(*weights)
+            case "q8_0":
+                made = ops.dequant_q8_0(*weights)
+            case "int8":
+                made = ops.dequant_int8(*weights)
+            case _:
+                made = weights[0].astype("f32")
+        return ops.linear(x, made)
+
+    scales = weight((cols, 1 if kind == "int8" else depth // 32), "f16")
+    codes = weight((cols, depth // (8 if kind == "q4_1" else 4)), "u32")
+    specs: tuple[Spec, ...] = (codes, scales)
+    if kind == "q4_1":
+        specs = (codes, scales, scales)
+    elif kind not in ("q8_0", "int8"):
+        specs = (weight((cols, depth), kind),)
+    graph = trace(product, (slot((rows, depth), "f32"), *specs))
+    (step,) = compile(graph, limits, cache=False).plan.entries[0].steps
+    return Row(f"{kind} {rows} rows {cols}x{depth}", step.request, cols, depth)
 
 
 def build(row: Row, tag: str, schedule: Schedule, limits: DeviceLimits) -> Built:
@@ -116,6 +152,9 @@ class Bench:
                 if kind.is_floating_point:
                     made = torch.randn(type.shape, device="cuda", generator=generator)
                     made = (made * (type.shape[-1] ** -0.5 if many else 1.0)).to(kind)
+                elif many:
+                    span = (-(1 << 31), (1 << 31) - 1)
+                    made = torch.randint(*span, type.shape, device="cuda", dtype=kind)
                 else:
                     filled = torch.ones if type.dtype == "bool" else torch.zeros
                     made = filled(type.shape, device="cuda", dtype=kind)
@@ -152,7 +191,10 @@ class Bench:
     def product(self) -> tuple[torch.Tensor, list[torch.Tensor]]:
         """The bare product's operands: x [1, depth] and the matrices as one, for each set."""
         x = torch.randn(1, self.row.depth, device="cuda").to(torch.bfloat16)
-        return x, [torch.cat(list(w.values())).to(torch.bfloat16) for w in self.weights]
+        if any(t.dtype != torch.bfloat16 for w in self.weights for t in w.values()):
+            shape = (self.row.columns, self.row.depth)
+            return x, [torch.randn(shape, device="cuda").to(x.dtype) for _ in self.weights]
+        return x, [torch.cat(list(w.values())) for w in self.weights]
 
 
 def replayed(launch: Callable[[int], None], sets: int) -> Callable[[], None]:
@@ -249,7 +291,7 @@ def ceiling() -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=Path(os.environ.get("OUT", "build/gemv")))
-    parser.add_argument("--model", nargs="+", default=["llama-8b"], choices=SHAPES)
+    parser.add_argument("--model", nargs="+", default=["llama-8b"], choices=[*SHAPES, FORMS])
     parser.add_argument("--variants", action="store_true")
     parser.add_argument("--rounds", type=int, default=15)
     given = parser.parse_args()
