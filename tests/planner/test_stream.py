@@ -35,10 +35,11 @@ def test_products_of_few_rows_stream_on_a_card():
 @pytest.mark.parametrize(
     "text, why",
     [
-        (matmul_text(5, 64, 64, True), "products of shape"),
+        (matmul_text(9, 64, 64, True), "products of shape"),
         (matmul_text(1, 64, 64, False), "columns"),
         (matmul_text(1, 70, 64, True, "bf16"), "no whole number of pieces of 8"),
-        (matmul_text(4, 16384, 64, True, "bf16"), "fill the workgroup memory"),
+        (matmul_text(4, 16384, 64, True, "bf16"), "4 rows of 16384 terms fill"),
+        (matmul_text(8, 4096, 400_000, True, "bf16"), "and their sums fill"),
     ],
 )
 def test_what_does_not_stream_says_why(text, why):
@@ -51,6 +52,11 @@ def test_a_group_a_unit_each_with_work_for_most_of_its_subgroups():
     narrow = schedule(matmul_text(1, 576, 576, True, "bf16"))
     assert narrow.get("warps") <= wide.get("warps")
     assert schedule(matmul_text(1, 64, 3, True, "bf16")).get("groups") == 3
+
+
+def test_more_rows_leave_registers_for_fewer_loads():
+    few, many = (schedule(matmul_text(n, 64, 512, True, "bf16")).get("depth") for n in (4, 5))
+    assert few > many
 
 
 @pytest.mark.parametrize(

@@ -17,14 +17,14 @@ from poot.limits import DeviceLimits
 from poot.passes.regions.table import ELEMENTWISE
 
 # Rows up to which a lane keeps a sum for each.
-STREAM_ROWS = 4
+STREAM_ROWS = 8
 # Codes that share a scale.
 CODES = 32
 PIECE_NBYTES = 16
 # Ops between a weight as it lies and the product.
 _MOVES = ("transpose", "reshape", "broadcast", "iota", "const")
-# Of a compute unit's workgroup memory, so that the next launch's groups find room.
-_MOST_STAGED = 2
+# Workgroup memory that is left for sums.
+_SUMS_NBYTES = 32 << 10
 
 Makers = Mapping[int, Eqn]
 
@@ -76,7 +76,7 @@ def why_not_stream(makers: Makers, product: Eqn, limits: DeviceLimits) -> str:
     width = piece_width(inputs)
     if not depth or depth % width:
         return f"a row of {depth} terms is no whole number of pieces of {width}"
-    if rows * depth * 4 > limits.workgroup_nbytes // _MOST_STAGED:
+    if rows * depth * 4 > limits.workgroup_nbytes - _SUMS_NBYTES:
         return f"{rows} rows of {depth} terms fill the workgroup memory"
     return ""
 

@@ -36,6 +36,7 @@ def check(text: str | Graph, within: float, updates: tuple[tuple[int, int], ...]
     [
         (1, 512, 7, "f32"), (2, 1032, 5, "bf16"), (1, 4096, 20, "bf16"), (3, 72, 33, "bf16"),
         (4, 144, 50, "f16"), (1, 576, 40, "f32"), (1, 8, 1, "bf16"), (4, 2816, 9, "bf16"),
+        (8, 520, 21, "bf16"), (6, 64, 50, "f32"),
     ],
 )  # fmt: skip
 def test_rows_and_depths_that_fill_their_pieces_or_not(rows, depth, cols, dtype):
@@ -63,6 +64,7 @@ def test_a_subgroup_takes_several_columns_at_once(rows, depth, cols, dtype):
 
 def test_turned_pairs_and_codes_of_several_columns_at_once():
     check(turned_text(2, False), 2e-5, ((1, 5),), units=2)
+    check(turned_text(7, True), 2e-5, ((1, 5),), units=2)
     check(quantised("q8_0", 70), 1e-4, units=1)
 
 

@@ -17,12 +17,10 @@ from poot.codegen.kir.build import BOOL, I32, Val
 from poot.ir.attrs import str_attr
 from poot.ir.dtypes import is_float
 from poot.ir.graph import Eqn
+from poot.planner.stream import LEAST
 
 FOUR = 4
 LEFT, RUNS = "left", "runs"
-# Elements of the array at the least: so many that no group of this kernel stands beside one of
-# "grouped", which leaves a compute unit 18 KiB of workgroup memory and next to no level-1 cache.
-LEAST = 5120
 
 
 @dataclass(slots=True)
