@@ -40,8 +40,10 @@ from poot.trace import Spec, slot, trace, weight
 FOLDER = Path("/tmp/poot-gemv")
 LAUNCHES = 24
 FORMS = "forms"
-FORM_ROWS = [("bf16", 1), ("bf16", 2), ("bf16", 4), ("f32", 1), ("f16", 1), ("q4_1", 1),
-             ("q8_0", 1), ("int8", 1), ("q4_1", 4)]  # fmt: skip
+FORM_ROWS = [
+    ("bf16", 1), ("bf16", 2), ("bf16", 4), ("bf16", 8), ("f32", 1), ("f16", 1), ("q4_1", 1),
+    ("q8_0", 1), ("int8", 1), ("q4_1", 4),
+]  # fmt: skip
 TORCH = {
     "f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16, "i32": torch.int32,
     "u32": torch.int32, "bool": torch.int32,

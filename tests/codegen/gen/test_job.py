@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from poot.codegen.gen.job import maker_of, open_job
@@ -61,6 +63,7 @@ def test_where_launches_overlap_a_kernel_lets_the_next_begin_and_waits_for_the_l
     assert first_ops(card, True) == (["grid_trigger", "grid_wait", "barrier"], True)
     assert first_ops(card, False) == (["barrier"], True)
     assert first_ops(LAVAPIPE, True) == (["barrier"], False)
+    assert first_ops(replace(card, arch="sm_80"), True) == (["barrier"], False)
 
 
 def test_inputs_are_read_as_words_where_that_is_asked():

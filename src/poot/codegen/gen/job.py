@@ -122,9 +122,14 @@ class Job:
         return KernelCall(self.k.kernel(), grid, tuple(self.args), attributes=asked)
 
 
+_OVERLAPS_FROM = 90
+
+
 def may_overlap(limits: DeviceLimits) -> bool:
-    """Whether a launch may begin before the one before it is done, and waits by itself."""
-    return limits.target == "ptx"
+    """Whether a launch may begin before the one before it is done, and waits by itself: from
+    compute capability 9.0 on (CUDA C++ Programming Guide, programmatic dependent launch)."""
+    digits = "".join(c for c in limits.arch if c.isdigit())
+    return limits.target == "ptx" and int(digits or 0) >= _OVERLAPS_FROM
 
 
 def open_job(
