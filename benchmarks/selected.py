@@ -1,13 +1,15 @@
-"""Block-selected attention beside dense attention over the same cache: a decode at a long context,
-timed launch by launch; dense, selected (indexer, best blocks, attention) and the indexer alone take
-turns, so that each finds the caches as the others left them.
+"""Block-selected attention beside dense attention over the same cache: a decode at a long context.
+Dense, selected (indexer, best blocks, attention) and the indexer alone take turns, so that each
+finds the caches as the others left them.
 
-    python -m benchmarks.selected --target cuda --out benchmarks/results [--batch 1 31]
+    python -m benchmarks.selected --target cuda --out benchmarks/results [--batch 1 32]
 
-Checks first: where every block is selected the result equals dense attention, and at full size the
-selected output is compared with f64 numpy on a few rows. Writes selected-<target>-<date>.json; a
-table comes last. Bytes count K, V and block keys that have to be read, once each. Batch 32 of the
-cuda size has 2^31 elements in K, one more than kernels count; 31 is what runs.
+On the CPU a step is timed launch by launch; on a card as replays back to back, over `layers` caches
+where one's selection would stay in its level-2 cache, and per layer. Checks first: where every
+block is selected the result equals dense attention, and at full size the selected output is
+compared with f64 numpy on a few rows. Writes selected-<target>-<date>.json; a table comes last.
+Bytes count K, V and block keys that have to be read, once each. `benchmarks.selected_card` times
+each launch of the card alone.
 """
 
 from __future__ import annotations
@@ -29,9 +31,13 @@ import numpy as np
 import poot
 from poot import ops
 from poot.backends.cpu.machine import description
+from poot.backends.cuda.device import CudaDevice
 from poot.ir.dtypes import DTYPES
 from poot.ops import Array
 from poot.session import Session
+
+# Layers whose selection together is past the card's level-2 cache.
+LAYERS, LEAST_INDEXED, REPLAYS = 8, 4, 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +54,15 @@ class Size:
     ratio: int
     selected: int
     dtype: str
+    layers: int = 1
 
     @property
     def blocks(self) -> int:
         return self.keys // self.ratio
+
+    def layers_of(self, entry: str) -> int:
+        """Layers of an entry point: of the indexer some more, its keys being few."""
+        return max(self.layers, LEAST_INDEXED) if entry == "indexer" else self.layers
 
     def nbytes(self, entry: str) -> int:
         """Bytes that have to be read: keys and values, block keys."""
@@ -66,12 +77,13 @@ class Size:
         return self.batch * rows[entry]
 
 
+Layers = tuple[tuple[Array, Array], ...]
 # The typical sizes of the public model; the CPU's is a quarter of them in context.
 SIZES = {
     "cuda": Size(1, 131072, 24, 2, 256, 4, 128, 4, 512, "bf16"),
     "cpu": Size(1, 32768, 24, 2, 256, 4, 128, 4, 512, "f32"),
 }
-BATCHES = {"cuda": (1, 31), "cpu": (1,)}
+BATCHES = {"cuda": (1, 32), "cpu": (1,)}
 ENTRIES = ("dense", "selected", "indexer")
 
 
@@ -85,24 +97,28 @@ def graphs(size: Size) -> dict[str, object]:
     pos = poot.slot((s.batch,), "i32", kind="pos", range=(0, s.keys))
     scale = s.width**-0.5
 
-    def dense(kv: tuple[Array, Array], q: Array, pos: Array) -> object:
-        return ops.attention_live(q, *kv, pos + 1, scale=scale), kv
+    def dense(kv: Layers, q: Array, pos: Array) -> object:
+        return [ops.attention_live(q, *layer, pos + 1, scale=scale) for layer in kv], kv
 
     def selected(
-        kv: tuple[Array, Array], blocks: Array, q: Array, index: Array, pos: Array
+        kv: Layers, blocks: tuple[Array, ...], q: Array, index: Array, pos: Array
     ) -> object:
-        at = pos.reshape(s.batch, 1)
-        ids = ops.block_topk(ops.block_scores(index, blocks), at, s.selected, s.ratio)
-        out = ops.attention_selected(q, *kv, ids, at, ratio=s.ratio, scale=scale)
-        return (out, ids), (kv, blocks)
+        at, outs = pos.reshape(s.batch, 1), []
+        for layer, keys in zip(kv, blocks, strict=True):
+            ids = ops.block_topk(ops.block_scores(index, keys), at, s.selected, s.ratio)
+            out = ops.attention_selected(q, *layer, ids, at, ratio=s.ratio, scale=scale)
+            outs.append((out, ids))
+        return outs, (kv, blocks)
 
-    def indexer(blocks: Array, index: Array) -> object:
-        return ops.block_scores(index, blocks), blocks
+    def indexer(blocks: tuple[Array, ...], index: Array) -> object:
+        return [ops.block_scores(index, keys) for keys in blocks], blocks
 
+    caches, keys = ((cache, cache),) * s.layers, (blocks,) * s.layers
+    all_keys = (blocks,) * s.layers_of("indexer")
     return {
-        "dense": poot.trace(dense, ((cache, cache), q, pos)),
-        "selected": poot.trace(selected, ((cache, cache), blocks, q, index, pos)),
-        "indexer": poot.trace(indexer, (blocks, index)),
+        "dense": poot.trace(dense, (caches, q, pos)),
+        "selected": poot.trace(selected, (caches, keys, q, index, pos)),
+        "indexer": poot.trace(indexer, (all_keys, index)),
     }
 
 
@@ -134,10 +150,10 @@ def taken(entry: str, slots: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 def check(size: Size, target: str) -> dict[str, float]:
     """The largest difference of selected and dense where everything is selected."""
-    small = replace(size, keys=size.ratio * 64, selected=64, batch=2)
+    small = replace(size, keys=size.ratio * 64, selected=64, batch=2, layers=1)
     session, slots, _ = opened(small, target)
-    out, _ = session.step("selected", **slots)
-    dense = session.step("dense", **taken("dense", slots))
+    ((out, _),) = session.step("selected", **slots)
+    (dense,) = session.step("dense", **taken("dense", slots))
     session.close()
     return {"all selected": float(np.abs(_wide(out) - _wide(dense)).max())}
 
@@ -149,7 +165,7 @@ def _wide(x: object) -> np.ndarray:
 def check_rows(size: Size, out: np.ndarray, ids: np.ndarray, states: dict, slots: dict) -> float:
     """The largest difference from f64 numpy over the keys that the ids name, first and last row."""
     worst, place = 0.0, size.keys - 2
-    k, v = (next(x for n, x in states.items() if n.startswith(f"kv.{i}")) for i in (0, 1))
+    k, v = (states[f"kv.0.{i}"] for i in (0, 1))
     for b in {0, size.batch - 1}:
         listed = ids[b, 0, 0][ids[b, 0, 0] >= 0]
         keys = (listed[:, None] * size.ratio + np.arange(size.ratio)).reshape(-1)
@@ -165,20 +181,41 @@ def check_rows(size: Size, out: np.ndarray, ids: np.ndarray, states: dict, slots
     return worst
 
 
+def replayed(session: Session, entry: str, slots: dict[str, np.ndarray]) -> float:
+    """Microseconds of a captured step."""
+    device = session.program.device
+    assert isinstance(device, CudaDevice), device
+    session.step(entry, device_outputs=True, **slots)
+    device.synchronize()
+    start = time.perf_counter()
+    for _ in range(REPLAYS):
+        session.runner.run(entry)
+    device.synchronize()
+    return 1e6 * (time.perf_counter() - start) / REPLAYS
+
+
 def measure(size: Size, target: str, rounds: int) -> dict[str, object]:
     """Checks and times of one size."""
     session, slots, states = opened(size, target)
-    out, ids = session.step("selected", **slots)
+    on_card = isinstance(session.program.device, CudaDevice)
+    for entry in ENTRIES if on_card else ():
+        session.capture(entry)
+    out, ids = session.step("selected", **slots)[0]
     worst = check_rows(size, _wide(out), np.asarray(ids), states, slots)
     del states
     times: dict[str, list[float]] = {e: [] for e in ENTRIES}
     parts: dict[str, list[float]] = {}
     for n in range(rounds + 2):
         for entry in ENTRIES:
+            if on_card:
+                us = replayed(session, entry, taken(entry, slots)) / size.layers_of(entry)
+                if n >= 2:
+                    times[entry].append(us)
+                continue
             got = session.profile(entry, **taken(entry, slots))
             if n < 2:
                 continue
-            times[entry].append(got.us)
+            times[entry].append(got.us / size.layers_of(entry))
             for step, kernel, us in got.launches if entry == "selected" else ():
                 parts.setdefault(f"{kernel} ({step})", []).append(us)
     session.close()
@@ -190,7 +227,8 @@ def measure(size: Size, target: str, rounds: int) -> dict[str, object]:
         "GB/s": {e: size.nbytes(e) / t / 1e3 for e, t in middle.items()},
         "times faster than dense": middle["dense"] / middle["selected"],
         "bytes allow": size.nbytes("dense") / size.nbytes("selected"),
-        "launches": {name: [statistics.median(t), min(t)] for name, t in parts.items()},
+        **({"launches": {name: [statistics.median(t), min(t)] for name, t in parts.items()}}
+           if parts else {}),
     }  # fmt: skip
 
 
@@ -219,8 +257,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         rows["check"] = {"failed": str(e)}
     for batch in options.batch or BATCHES[options.target]:
         try:
+            layers = LAYERS if options.target == "cuda" and batch < 8 else 1
             rows[f"batch {batch}"] = measure(
-                replace(size, batch=batch), options.target, options.rounds
+                replace(size, batch=batch, layers=layers), options.target, options.rounds
             )
         except (poot.errors.PootError, MemoryError):
             rows[f"batch {batch}"] = {"failed": traceback.format_exc()}

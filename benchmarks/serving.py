@@ -1,14 +1,19 @@
-"""Serving SmolLM2 on one device: what a cached prefix saves, tokens a second in company, whether a
-request's text depends on its company, and what each kind of cache takes. Prints a short table last.
+"""Serving SmolLM2 on one device: tokens a second and the first token's time by how many requests
+come at once, what a cached prefix saves, whether a request's text depends on its company, and what
+each kind of cache takes. Prints a short table last; `benchmarks.serving_plot` draws the record.
 
 python -m benchmarks.serving --target cuda:0 --out results.json
+python -m benchmarks.serving --target cpu --parts load,prefix,company --out results.json
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
+import platform
 import statistics
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -16,6 +21,7 @@ from pathlib import Path
 
 import numpy as np
 
+import poot
 from poot.llm.engine import Engine
 from poot.llm.layout import Layout
 from poot.llm.load import Checkpoint, read_checkpoint
@@ -26,6 +32,7 @@ from poot.llm.serving import Served, serve_model
 from tests.support.smollm2 import smollm2_path
 
 PREFIX = 2000
+PROMPT, NEW = 64, 32  # tokens of each request of `load`
 CHUNKS = ((1, 16), (1, 64), (4, 64))
 GREEDY = Sampling()
 NEAR = 1e-3
@@ -56,6 +63,28 @@ def timed(engine: Engine, prompt: Sequence[int]) -> float:
     finish = handle.result(0).finish
     assert finish.first is not None
     return finish.first
+
+
+def load(engine: Engine, vocab: int, most: int, sheet: Sheet) -> None:
+    """1, 2, 4 .. `most` requests at once, of PROMPT tokens and NEW new ones, three times each."""
+    rng = np.random.default_rng(2)
+    rows: dict[str, dict[str, float]] = {}
+    for count in (1 << i for i in range(most.bit_length())):
+        rates: list[float] = []
+        firsts: list[float] = []
+        for _ in range(3):
+            prompts = rng.integers(0, vocab, (count, PROMPT))
+            began = time.perf_counter()
+            handles = [engine.submit(Request(tuple(map(int, p)), NEW)) for p in prompts]
+            engine.run()
+            rates.append(count * NEW / (time.perf_counter() - began))
+            firsts += [h.result(0).finish.first or 0.0 for h in handles]
+        rows[str(count)] = {
+            "new tokens/s": round(statistics.median(rates), 1), "best": round(max(rates), 1),
+            "first token, s": round(statistics.median(firsts), 4),
+        }  # fmt: skip
+        print(f"{count} at once: {rows[str(count)]}", flush=True)
+    sheet.rows["load"] = rows
 
 
 def prefix(engine: Engine, vocab: int, sheet: Sheet) -> None:
@@ -124,6 +153,19 @@ def throughput(
     sheet.note(f"{name}: padding", round(padded / used, 4), padded / used < 0.25)
 
 
+def about(target: str) -> dict[str, object]:
+    """What a record needs besides figures."""
+    said = [d.description for d in poot.devices() if d.name in (target, f"{target}:0")]
+    return {
+        "target": target,
+        "machine": said[0] if said else target,
+        "python": platform.python_version(),
+        "date": time.strftime("%Y-%m-%d"),
+        "command": "python -m benchmarks.serving " + " ".join(sys.argv[1:]),
+        "load at start": round(os.getloadavg()[0], 2),
+    }
+
+
 def served(checkpoint: Checkpoint, how: Layout, target: str, dtype: str) -> Served:
     began = time.perf_counter()
     made = serve_model(checkpoint, how, target=target, dtype=dtype)
@@ -137,19 +179,21 @@ def main() -> None:
     parser.add_argument("--dtype", default="file")
     parser.add_argument("--rows", default="1,4,8", help="decode entry points")
     parser.add_argument("--requests", type=int, default=32)
-    parser.add_argument("--parts", default="prefix,company,throughput,sampled,kv")
+    parser.add_argument("--parts", default="load,prefix,company,throughput,sampled,kv")
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
     rows, parts = [int(n) for n in given.rows.split(",")], given.parts.split(",")
-    sheet = Sheet()
-    sheet.note("target", given.target)
+    sheet = Sheet(about(given.target))
+    began = time.perf_counter()
     sheet.note("decode rows", rows)
     checkpoint = read_checkpoint(smollm2_path())
     vocab = checkpoint.config.vocab
     blocks = max(2 * 128, rows[-1] * 24) + 8
     big = Layout(blocks, PREFIX + 48, tuple(rows), CHUNKS, sampled="sampled" in parts)
-    if set(parts) & {"prefix", "company", "throughput", "sampled"}:
+    if set(parts) & {"load", "prefix", "company", "throughput", "sampled"}:
         made = served(checkpoint, big, given.target, given.dtype)
+        if "load" in parts:
+            load(made.engine, vocab, 2 * rows[-1], sheet)
         if "company" in parts:
             company(made.engine, checkpoint, sheet)
         if "prefix" in parts:
@@ -168,6 +212,7 @@ def main() -> None:
             throughput(made.engine, vocab, given.requests, sheet, f"{kv} cache, capacity 384")
             sheet.note(f"{kv}: bytes", dict(made.program.memory().spaces).get("states", 0))
             made.session.close()
+    sheet.note("whole run, s", round(time.perf_counter() - began, 1))
     print("\n".join(f"{name:<60} {value}" for name, value in sheet.rows.items()))
     print("failed:", sheet.failed or "none")
     if given.out is not None:

@@ -6,13 +6,12 @@ import numpy as np
 
 import poot
 from poot.ir.graph import Graph
-from poot.oracle import Folded
-from poot.oracle_runner import OracleRunner
+from poot.oracle_runner import OracleRunner, OracleWeights
 from tests.support.steps import WEIGHTS, X, append_graph
 
 
-def bound(graphs: dict[str, Graph], folded: Folded | None = None) -> OracleRunner:
-    runner = OracleRunner(graphs, WEIGHTS, folded)
+def bound(graphs: dict[str, Graph]) -> OracleRunner:
+    runner = OracleRunner(graphs, OracleWeights(WEIGHTS))
     for entry, graph in graphs.items():
         rows = graph.inputs[2].var.type.shape[0]
         runner.write_slot(entry, "x", [(0, np.repeat(X, rows, 0))])
@@ -45,8 +44,8 @@ def test_a_step_gives_outputs_and_moves_state_only_if_its_guards_hold():
 
 
 def test_what_depends_on_weights_alone_is_computed_once_for_all():
-    folded = Folded()
-    runner = bound({"one": append_graph(1), "two": append_graph(2)}, folded)
+    runner = bound({"one": append_graph(1), "two": append_graph(2)})
+    folded = runner.weights.folded
     go(runner, "one")
     values = {n: id(x) for n, x in folded.values.items()}
     assert values  # the transposed weight

@@ -20,6 +20,7 @@ from poot.errors import (
 )
 from poot.session import Session
 from poot.slots import ForwardSlotMap
+from tests.support.everywhere import compile_on, on
 from tests.support.faulty import FaultyDevice
 
 
@@ -382,3 +383,37 @@ def test_a_profile_is_a_step_that_raises_what_a_step_raises():
     with pytest.raises(ValidationError):
         session.profile(at=4)
     assert session.state["kv"].tolist() == [0, 1, 0, 0]
+
+
+@on("oracle", "cpu", "vulkan", "wgpu", "cuda")
+def test_weights_bound_anew_reach_forks_and_replays_and_state_stays(target: str):
+    graph = poot.trace(step, specs(1))
+    session = compile_on(target, graph).bind(WEIGHTS)
+    replay, fork = session.capture("main"), session.fork()
+    replay(x=ones(1), pos=0)
+    fork.step(x=ones(1), pos=0)
+    assert (session.binds, fork.binds) == (1, 1)
+    given = np.arange(16, dtype=np.float32).reshape(4, 4)
+    session.rebind({"w.q": given})
+    given[:] = 0
+    want = np.arange(16, dtype=np.float32).reshape(4, 4).sum(axis=1)
+    for out in (replay(x=ones(1), pos=1), fork.step(x=ones(1), pos=1)):
+        np.testing.assert_array_equal(out["q"][0][0], want)
+        np.testing.assert_array_equal(out["sum"], want + 1)
+    assert (session.binds, fork.binds) == (2, 2)
+
+
+def test_weights_that_do_not_fit_change_nothing(session: Session):
+    bad = [
+        ({"w.q": np.eye(3, dtype=np.float32)}, "w.q needs f32"),
+        ({"w.q": np.full((4, 4), np.nan, np.float32)}, "holds nan"),
+        ({"w": 1}, "unknown w; names are dotted, one for each array: w.q"),
+    ]
+    for given, words in bad:
+        with pytest.raises(BindError, match=words):
+            session.rebind(given)
+    session.rebind({"w.q": np.full((4, 4), np.inf, np.float32)}, allow_nonfinite=True)
+    assert session.binds == 2
+    session.close()
+    with pytest.raises(BindError, match="closed"):
+        session.rebind(WEIGHTS)

@@ -23,7 +23,7 @@ from poot.errors import BackendUnavailable, BindError, FormatError
 from poot.ir.graph import Graph
 from poot.knobs import knobs
 from poot.limits import PROFILES, DeviceLimits
-from poot.oracle_runner import OracleRunner
+from poot.oracle_runner import OracleRunner, OracleWeights
 from poot.passes.checking import check_compiled
 from poot.passes.pipeline import (
     FEED_PASSES,
@@ -151,7 +151,8 @@ class Program(Compiled):
         need_flag(device_outputs, "device_outputs")
         arrays = bind_weights(graphs, {} if weights is None else weights, allow_nonfinite)
         if self._is_oracle:
-            return Session(self, OracleRunner(graphs, arrays), graphs, device_outputs)
+            runner = OracleRunner(graphs, OracleWeights(arrays))
+            return Session(self, runner, graphs, device_outputs)
         if self.device is None:
             raise BackendUnavailable(
                 f"this program was compiled for the profile {self.target!r}, without a device; "

@@ -97,17 +97,21 @@ def check_weight(i: Input, value: object, allow_nonfinite: bool) -> np.ndarray:
 
 
 def bind_weights(
-    graphs: Mapping[str, Graph], given: object, allow_nonfinite: bool
+    graphs: Mapping[str, Graph], given: object, allow_nonfinite: bool, *, all_of_them: bool = True
 ) -> dict[str, np.ndarray]:
-    """Every Weight's array, checked; `given` is them by dotted name. Raises BindError on a missing,
-    unknown or ill-typed one."""
+    """Every Weight's array (or that of each given, where not `all_of_them`), checked; `given` is
+    them by dotted name. Raises BindError on a missing, unknown or ill-typed one."""
     weights = need_names(given, "bind")
     inputs = {i.name: i for g in graphs.values() for i in g.inputs if isinstance(i.storage, Weight)}
-    missing = sorted(set(inputs) - set(weights))
+    missing = sorted(set(inputs) - set(weights)) if all_of_them else []
     unknown = sorted(set(weights) - set(inputs))
     if missing or unknown:
         parts = [f"missing {', '.join(missing[:8])}"] if missing else []
         parts += [f"unknown {', '.join(unknown[:8])}"] if unknown else []
-        remedy = dotted(unknown, missing)
+        remedy = dotted(unknown, missing or inputs)
         raise BindError(f"the weights don't match the program: {'; '.join(parts)}{remedy}")
-    return {name: check_weight(i, weights[name], allow_nonfinite) for name, i in inputs.items()}
+    return {
+        name: check_weight(i, weights[name], allow_nonfinite)
+        for name, i in inputs.items()
+        if name in weights
+    }

@@ -21,23 +21,31 @@ from poot.passes.records import form_records
 from poot.runner import Failure, Parts
 
 
+class OracleWeights:
+    """Weights that forks share, by copy; what was computed of them; how often they were bound."""
+
+    def __init__(self, arrays: Mapping[str, np.ndarray]) -> None:
+        self.arrays = {name: np.array(x) for name, x in arrays.items()}
+        self.folded = Folded()
+        self.binds = 1
+
+    def bind(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """Puts others in the place of some. What was computed of the old ones goes."""
+        self.arrays = self.arrays | {name: np.array(x) for name, x in arrays.items()}
+        self.folded = Folded()
+        self.binds += 1
+
+
 class OracleRunner:
     """One session on the oracle. What depends on weights alone is computed at an entry point's
-    first step, and shared with other entry points and forks. Without `folded` the weights are
-    copied; with it they are another session's, and stay."""
+    first step, and shared with other entry points and forks."""
 
-    def __init__(
-        self,
-        graphs: Mapping[str, Graph],
-        weights: Mapping[str, np.ndarray],
-        folded: Folded | None = None,
-    ) -> None:
+    def __init__(self, graphs: Mapping[str, Graph], weights: OracleWeights) -> None:
         limits = profile("oracle")
         self._sources = graphs
         self._graphs = {name: form_records(g, limits).graph for name, g in graphs.items()}
-        is_first = folded is None
-        self._weights = {n: np.array(x) if is_first else x for n, x in weights.items()}
-        self._folded = Folded() if folded is None else folded
+        self.weights = weights
+        self._binds = weights.binds  # those that `_left` was made of
         self._left: dict[str, tuple[Graph, dict[str, np.ndarray]]] = {}
         self._states: dict[str, np.ndarray] = {}
         self._slots: dict[tuple[str, str], np.ndarray] = {}
@@ -58,12 +66,16 @@ class OracleRunner:
         return nullcontext()
 
     def prepare(self, entry: str, fed: bool) -> None:
-        """Folds the entry point's weights, once."""
+        """Folds the entry point's weights, once after each time they were bound."""
+        held = self.weights
+        if self._binds != held.binds:
+            self._left.clear()
+            self._binds = held.binds
         if entry not in self._left:
             graph = self._graphs[entry]
             own = {i.name for i in graph.inputs}
-            weights = {n: x for n, x in self._weights.items() if n in own}
-            self._left[entry] = fold(graph, weights, shared=self._folded)
+            weights = {n: x for n, x in held.arrays.items() if n in own}
+            self._left[entry] = fold(graph, weights, shared=held.folded)
 
     def _slot(self, entry: str, name: str) -> Input:
         return next(i for i in self._sources[entry].inputs if i.name == name)
@@ -88,6 +100,13 @@ class OracleRunner:
 
     def write_state(self, i: Input, array: np.ndarray) -> None:
         self._states[i.name] = array.copy()
+
+    @property
+    def binds(self) -> int:
+        return self.weights.binds
+
+    def write_weights(self, arrays: Mapping[str, np.ndarray]) -> None:
+        self.weights.bind(arrays)
 
     def record(self, entry: str) -> bool:
         return False
@@ -149,16 +168,16 @@ class OracleRunner:
         return [("oracle", "numpy", float("nan"))]
 
     def fork(self) -> OracleRunner:
-        other = OracleRunner(self._sources, self._weights, self._folded)
+        other = OracleRunner(self._sources, self.weights)
         other._states = {n: x.copy() for n, x in self._states.items()}
         other._slots = {key: x.copy() for key, x in self._slots.items()}
-        other._left = dict(self._left)
+        other._left, other._binds = dict(self._left), self._binds
         return other
 
     def wait(self) -> None:
         """Everything is done when it was asked."""
 
     def close(self) -> None:
-        self._weights.clear()
+        self.weights = OracleWeights({})
         self._left.clear()
         self._outputs.clear()

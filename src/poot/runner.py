@@ -68,6 +68,15 @@ class Runner(Protocol):
         """Copies a value of this device into a slot."""
         ...
 
+    @property
+    def binds(self) -> int:
+        """How often the weights were bound: forks share them, and this."""
+        ...
+
+    def write_weights(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """Puts other arrays in the place of some weights, for all forks."""
+        ...
+
     def read_state(self, i: Input) -> np.ndarray: ...
     def write_state(self, i: Input, array: np.ndarray) -> None: ...
     def record(self, entry: str) -> bool: ...
@@ -109,13 +118,19 @@ def _is_session_owned(space: str) -> bool:
     return space.split(".")[0] in ("arena", "results", "states", "slots", REST)
 
 
+class Shared:
+    """Weights and Consts on a device, by space, and how often the weights were bound."""
+
+    def __init__(self, buffers: dict[str, Buffer]) -> None:
+        self.buffers = buffers
+        self.binds = 1
+
+
 class DeviceRunner:
     """A plan at work on a device. Weights and Consts are shared by forks; the rest is the session's
     own."""
 
-    def __init__(
-        self, program: Compiled, device: Device, loaded: object, shared: dict[str, Buffer]
-    ) -> None:
+    def __init__(self, program: Compiled, device: Device, loaded: object, shared: Shared) -> None:
         self._program, self._device, self._loaded = program, device, loaded
         self._shared = shared
         self._entries = {e.name: e for e in program.plan.entries}
@@ -137,7 +152,7 @@ class DeviceRunner:
             for space, buffer in self._own.items()
             if space.split(".")[0] == "slots"
         }
-        self._all = shared | self._own
+        self._all = shared.buffers | self._own
         self._plain = self._plain_slots()
         for name in self._entries:
             self._write_word(name)
@@ -215,6 +230,15 @@ class DeviceRunner:
         p = self._residents[i.name].place
         if p.nbytes:
             self._device.copy_in(self._buffers()[p.space], p.offset, to_device(array, i.var.type))
+
+    @property
+    def binds(self) -> int:
+        return self._shared.binds
+
+    def write_weights(self, arrays: Mapping[str, np.ndarray]) -> None:
+        self._device.need_open()
+        self._shared.binds += 1
+        _upload(self._program, self._device, self._shared.buffers, arrays)
 
     def _launches(self, entry: EntryPlan) -> list[Launch]:
         index = self._program.kernel_index()
@@ -379,7 +403,7 @@ def upload_shared(
     device: Device,
     graphs: Mapping[str, Graph],
     weights: Mapping[str, np.ndarray],
-) -> dict[str, Buffer]:
+) -> Shared:
     """Weights and Consts on the device, packed as the plan asks."""
     buffers = {
         space: device.allocate(nbytes, space)
@@ -394,11 +418,20 @@ def upload_shared(
         for i in g.inputs
         if isinstance(i.storage, Const)
     }
+    _upload(program, device, buffers, {**consts, **weights})
+    return Shared(buffers)
+
+
+def _upload(
+    program: Compiled,
+    device: Device,
+    buffers: Mapping[str, Buffer],
+    arrays: Mapping[str, np.ndarray],
+) -> None:
+    """Copies arrays to every place that holds them, in its layout."""
     for r in program.plan.residents:
-        name = r.name.split("@")[0]
-        array = weights.get(name) if name in weights else consts.get(name)
+        array = arrays.get(r.name.split("@")[0])
         if array is not None and r.type.elems:
             device.copy_in(
                 buffers[r.place.space], r.place.offset, to_device(pack(array, r.layout), r.type)
             )
-    return buffers

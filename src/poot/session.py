@@ -11,51 +11,21 @@ from typing import cast
 
 import numpy as np
 
-from poot.binding import as_array, dotted, need_flag
+from poot.binding import as_array, bind_weights, dotted, need_flag
 from poot.bound_slots import Bound, Slots
 from poot.device_array import DeviceArray
-from poot.errors import BackendError, BindError, LaunchError, SessionBusy, StaleArray
+from poot.errors import BackendError, BindError, LaunchError, StaleArray
 from poot.ir.dtypes import DTYPES
 from poot.ir.graph import Graph, Input, Slot, State
 from poot.ir.transaction import can_be_fed
 from poot.ir.tree import Tree, unflatten
+from poot.locks import Exclusive, Locked
 from poot.profile import Profile
 from poot.program import Compiled
 from poot.quick_step import QuickStep
 from poot.runner import Failure, Runner
 from poot.slots import WRITE_MAP
 from poot.step_slots import HeldSlots, SlotCheck
-
-
-class Locked:
-    """Entered by one thread at a time, again inside too. Raises SessionBusy in a second one."""
-
-    def __init__(self, lock: threading.RLock) -> None:
-        self._lock = lock
-
-    def __enter__(self) -> None:
-        if not self._lock.acquire(blocking=False):
-            raise SessionBusy(
-                "this session is in use by another thread; give each thread its own by "
-                "session.fork()"
-            )
-
-    def __exit__(self, *error: object) -> None:
-        self._lock.release()
-
-
-class Exclusive(Locked):
-    """Entered as `Locked` is, until `is_open` is false: BindError from then on."""
-
-    def __init__(self, lock: threading.RLock) -> None:
-        super().__init__(lock)
-        self.is_open = True
-
-    def __enter__(self) -> None:
-        super().__enter__()
-        if not self.is_open:
-            self._lock.release()
-            raise BindError("this session is closed; bind the program again")
 
 
 class Writing:
@@ -194,6 +164,23 @@ class Session:
                 f"{', '.join(sorted(self._graphs))}"
             )
         return self._graphs[entry]
+
+    # Weights
+
+    @property
+    def binds(self) -> int:
+        """How often Weights were bound: 1 at first. Forks share them, and the number."""
+        return self.runner.binds
+
+    def rebind(self, weights: Mapping[str, object], *, allow_nonfinite: bool = False) -> None:
+        """Puts other arrays in the place of some Weights or of all, checked as by `Program.bind`.
+        State stays as it is. Forks have the new ones too, so none may be in a step meanwhile.
+        Raises BindError, and then nothing has changed, or a BackendError, after which the Weights
+        are those of before or those given, each one; `binds` has grown by then."""
+        arrays = bind_weights(self._graphs, weights, allow_nonfinite, all_of_them=False)
+        with self.exclusive():
+            self._settle()
+            self.runner.write_weights(arrays)
 
     # Slots
 

@@ -79,7 +79,7 @@ def written_rows(call: KernelCall, pos: int) -> np.ndarray:
 
 
 def test_case_33_more_elements_than_an_address_counts_are_refused():
-    with pytest.raises(CapabilityError, match="31 bits; split it"):
+    with pytest.raises(CapabilityError, match="32 bits; split it"):
         compile(cache_graph(5, 1 << 30), target="h200", cache=False)
     with pytest.raises(BindingLimit, match="bytes and lavapipe binds at most"):
         compile(cache_graph(5, 1 << 30), target="lavapipe", cache=False)

@@ -13,6 +13,7 @@ import poot
 from poot import ops
 from poot.ir.graph import Graph
 from poot.ops import Array
+from poot.planner import key_blocks, schedules
 from tests.support.attention import qkv, reference
 from tests.support.everywhere import bind_feed, compile_on, device_of, fused_count, on
 from tests.support.hard import attended, by_oracle, fused_only
@@ -215,3 +216,61 @@ def test_case_82_each_count_of_splits_is_deterministic(target: str):
                 np.testing.assert_array_equal(mine, theirs)
         session.close()
     assert len(seen) >= 3 or target in ("cpu", "cuda")
+
+
+@on("cpu", "vulkan", "wgpu")
+def test_case_82_every_count_of_splits_from_1_to_33(
+    target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Past what the planner takes, too; the software GPUs at the counts about powers of two."""
+    for module in (key_blocks, schedules):
+        monkeypatch.setattr(module, "MOST_SPLITS", 33)
+    monkeypatch.setattr(key_blocks, "LEAST_BLOCKS", 1)
+    monkeypatch.setattr(key_blocks, "GROUPS_A_THREAD", 2)
+    monkeypatch.setattr(schedules, "LEAST_CHUNK", 32)
+    capacity = 33 * 64
+    graph = split_graph(capacity)
+    q, k, v = qkv(1, 2, 1, 1, capacity, 16, 16)
+    feed = {"q": q, "k": k, "v": v, "pos": np.asarray([capacity - 1], np.int32)}
+    want = reference(q, k, v, 0.3)[0]
+    for wanted in range(1, 34) if target == "cpu" else (1, 2, 3, 15, 16, 17, 31, 33):
+        program, splits = split_program(target, graph, wanted * (1 if target == "cpu" else 2))
+        assert splits == wanted
+        session = bind_feed(program, graph, {})
+        first = [np.array(x) for x in session.step(**feed)]
+        near(first[0], want, f"{splits} splits")
+        for _ in range(19):
+            poison(session)
+            for mine, theirs in zip(session.step(), first, strict=True):
+                np.testing.assert_array_equal(mine, theirs)
+        session.close()
+
+
+@on("cpu", "vulkan", "wgpu")
+def test_case_76_numbers_below_the_least_normal_take_at_most_thrice_the_time(target: str):
+    """Values, products or weights of that size, against numbers about 1; the best of 12 turns."""
+    keys = 2048
+    q, k, v = qkv(1, 4, 4, 1, keys, 32, 32)
+    tiny = np.full_like(v, 1e-40)
+    far = np.zeros_like(k)  # scores 88 to 100 below the first key's: weights of 2^-127 to 2^-145
+    far[:, :, 1:] = -np.linspace(88, 100, keys - 1, dtype=np.float32)[:, None] / 32
+    ones = np.ones_like(q)
+    rows = {
+        "normal": (q, k, v), "values": (q, k, tiny),
+        "products": (np.full_like(q, 1e-30), np.full_like(k, 1e-30), v),
+        "weights": (ones, far, v), "all": (ones, far, tiny),
+    }  # fmt: skip
+
+    def fn(q: Array, k: Array, v: Array) -> object:
+        return ops.attention_masked(q, k, v, mask=None, scale=1.0)
+
+    graph = poot.trace(fn, tuple(poot.slot(x.shape, "f32") for x in (q, k, v)))
+    names = [i.name for i in graph.inputs]
+    session = bind_feed(compile_on(target, graph), graph, {})
+    best = dict.fromkeys(rows, np.inf)
+    for _ in range(12):
+        for name, arrays in rows.items():
+            session.step(**dict(zip(names, arrays, strict=True)))
+            best[name] = min(best[name], session.profile().us)
+    session.close()
+    assert max(best.values()) <= 3 * best["normal"], best

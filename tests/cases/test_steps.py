@@ -191,3 +191,18 @@ def test_case_89_one_compiled_decode_serves_every_length(target: str):
         fresh.close()
         np.testing.assert_allclose(out[0], reference(q[0], k[0], v[0], n), rtol=2e-5, atol=2e-5)
     assert len(session.program.codes) == kernels
+
+
+@EVERYWHERE
+@pytest.mark.parametrize("rows", [64, 4096])
+def test_rows_of_a_value_scattered_over_itself_are_those_from_before(target: str, rows: int):
+    """What is written is made of what is written over; that stays, and a copy is updated."""
+    specs = (poot.slot((rows, WIDTH), "f32"), poot.slot((rows,), "i32"))
+    graph = poot.trace(lambda x, to: ops.scatter_update(x, x, to), specs)
+    session = compile_on(target, graph).bind()
+    x = np.random.default_rng(3).random((rows, WIDTH)).astype(np.float32)
+    to = np.random.default_rng(4).permutation(rows).astype(np.int32)
+    want = np.empty_like(x)
+    want[to] = x
+    np.testing.assert_array_equal(session.step(x=x, to=to), want)
+    session.close()

@@ -101,10 +101,31 @@ def test_serve_is_for_this_machine_alone_unless_told_otherwise():
     assert isinstance(command, Serve)
     assert command.program == Program(
         Path("m.gguf"), "auto", "file", 2048, 7, (1, 2), ((1, 8), (2, 16)), "fp8",
-        (("a", Path("b")), ("c", Path("d"))), 8,
+        (("a", Path("b")), ("c", Path("d"))), 3, 8,
     )  # fmt: skip
     assert (command.most_requests, command.most_prompt, command.most_bytes) == (3, 4, 5)
     assert (command.drain, command.name) == (6.0, "n")
+
+
+def test_places_for_adapters_follow_what_may_be_loaded():
+    def of(words: str) -> tuple[int, Path | None]:
+        command = parse(["serve", *words.split()])
+        assert isinstance(command, Serve)
+        return command.program.places, command.adapter_root
+
+    assert of("") == (0, None)
+    assert of("--adapter a=b") == (2, None)
+    assert of("--adapter-root here") == (4, Path("here"))
+    assert of("--adapter-root here --adapter a=b") == (5, Path("here"))
+    assert of("--adapter-root here --adapter-places 9") == (9, Path("here"))
+
+
+def test_every_help_of_a_model_names_folders_too(capsys: pytest.CaptureFixture[str]):
+    for command in ("demo", "generate", "chat", "serve", "explain"):
+        with pytest.raises(SystemExit):
+            parse([command, "--help"])
+        said = " ".join(capsys.readouterr().out.split())
+        assert "GGUF file, or folder of config.json, safetensors and tokenizer.json" in said
 
 
 def test_chat_takes_sampling_options():

@@ -53,6 +53,7 @@ def test_a_process_serves_until_it_is_told_to_end(tmp_path: Path):
         assert got.usage.completion_tokens >= 0
         process.send_signal(signal.SIGTERM)
         assert process.wait(timeout=30) in (0, -signal.SIGTERM)
+        client.close()
     finally:
         process.kill()
         process.wait()

@@ -13,8 +13,9 @@ import pytest
 from safetensors.numpy import save_file
 
 from poot.errors import FormatError, RequestError
-from poot.llm.adapters import Adapter, AdapterShelf, read_adapter
+from poot.llm.adapters import Adapter, AdapterShelf, Modules, read_adapter
 from poot.llm.engine import Engine
+from poot.llm.models.paged_llama import llama_modules
 from poot.llm.request import Request
 from tests.support.numpy_llama import numpy_llama
 from tests.support.paged_fake import LAYOUT, FakeSession
@@ -56,7 +57,7 @@ def write(
 
 
 def read(folder: Path) -> Adapter:
-    return read_adapter(folder, heads=4, kv_heads=2, interleaved=True)
+    return read_adapter(folder, Modules(llama_modules(config()), {"q": 4, "k": 2}))
 
 
 def merged(tensors: Mapping[str, np.ndarray], scale: float):

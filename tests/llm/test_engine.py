@@ -220,19 +220,42 @@ def test_case_92_a_salt_parts_the_caches_of_tenants():
         assert handle.result(0).finish.cached == hits
 
 
-def test_case_103_after_a_change_of_weights_nothing_is_used_again():
+@pytest.mark.parametrize("who", ["engine", "session"])
+def test_case_103_after_a_change_of_weights_nothing_is_used_again(who: str):
     rig = Rig()
     handle = rig.ask([3] * 33, 2)
     rig.engine.run()
     running = rig.ask([4] * 40, 12)
     for _ in range(5):
         rig.engine.step()
-    rig.engine.weights_changed("other")
+    getattr(rig, who).rebind({})
     again = rig.ask([3] * 33, 2)
     rig.engine.run()
     assert again.result(0).finish.cached == 0
     assert handle.result(0).tokens == again.result(0).tokens
     assert list(running.result(0).tokens) == continued([4] * 40, 12)
+
+
+def test_weights_bound_anew_in_a_step_leave_nothing_of_it():
+    rig = Rig()
+    handle = rig.ask([3] * 33, 4)
+    rig.engine.step()
+    step = rig.session.step
+
+    def changed(*given: object, **slots: object) -> object:
+        rig.session.step = step
+        out = step(*given, **slots)
+        rig.session.rebind({})
+        return out
+
+    rig.session.step = changed
+    rig.engine.step()
+    rig.engine.run()
+    assert list(handle.result(0).tokens) == continued([3] * 33, 4)
+    again = rig.ask([3] * 33, 4)
+    rig.engine.run()
+    assert again.result(0).finish.cached == 32
+    assert rig.is_whole()
 
 
 @pytest.mark.parametrize("at", range(8))

@@ -105,6 +105,18 @@ def test_the_same_seed_gives_the_same_run_and_another_seed_another():
     assert sampled(1) != sampled(2)
 
 
+def test_penalties_look_at_the_text_so_far():
+    def text(**options: float) -> list[int]:
+        how = Sampling(**options)
+        return list(
+            generate(Recorder(64), [7, 7], capacity=64, buckets=(1,), max_tokens=12, sampling=how)
+        )
+
+    assert len(set(text(penalty=1e9))) == len(set(text(presence=1e9))) == 12
+    assert 7 not in text(penalty=1e9)
+    assert text(frequency=1e-9) == text()
+
+
 @pytest.mark.parametrize(
     "prompt, count, words",
     [

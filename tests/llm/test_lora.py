@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from poot.llm.lora import delta, lora_specs
+from poot.llm.lora import chosen, delta, lora_specs
 from poot.trace import slot, trace
 from tests.support.everywhere import compile_on, on
 
@@ -12,10 +12,10 @@ from tests.support.everywhere import compile_on, on
 @on("oracle", "cpu", "vulkan", "wgpu")
 def test_each_row_adds_its_own_adapter_and_place_0_nothing(target: str):
     def step(lora, h, adapter):
-        return delta(lora["q"], h, adapter), lora
+        return delta(chosen(lora["q"], adapter), h), lora
 
     specs = (
-        lora_specs(4, 2, {"q": (8, 12)}),
+        lora_specs(3, 2, {"q": (8, 12)}),
         slot((3, 2, 8), "f32"),
         slot((3,), "i32", range=(0, 4)),
     )

@@ -155,3 +155,18 @@ def test_a_penalty_makes_tokens_of_the_text_less_likely_and_no_others():
 def test_new_options_out_of_range_are_refused(options: dict[str, float], words: str):
     with pytest.raises(RequestError, match=words):
         Sampling(**options)  # pyright: ignore[reportArgumentType] - by name
+
+
+def test_presence_and_frequency_take_from_what_came_after_the_prompt():
+    text = [1, 1, 1, 3, 3]  # three of the prompt, two new
+    assert sample(LOGITS, Sampling(presence=0.5), 2, text) == 1
+    assert sample(LOGITS, Sampling(presence=0.5), 3, text) == 1  # both lose as much
+    assert sample(LOGITS, Sampling(frequency=0.4), 5, text) == 3  # 2 - 2 * 0.4 against 2 - 3 * 0.4
+    assert sample(LOGITS, Sampling(frequency=1.0), 5, text) == 2
+    assert sample(LOGITS, Sampling(frequency=-1.0), 5, text) == 1
+    assert sample(LOGITS, Sampling(presence=9.0), 0, text) == 1
+    many = draws(Sampling(temperature=1.0, presence=30.0), 50)
+    assert many[1] > 0  # nothing came yet: nothing is taken
+    for name in ("presence", "frequency"):
+        with pytest.raises(RequestError, match=f"{name} is nan"):
+            Sampling(**{name: float("nan")})

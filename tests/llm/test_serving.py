@@ -14,7 +14,8 @@ from poot.llm.load import read_checkpoint
 from poot.llm.request import Request
 from poot.llm.serving import checkpoint_digest, content_digest, default_blocks, serve_model
 from tests.llm.test_adapters import tensors_of, write
-from tests.support.hf_run import saved
+from tests.support.hf_adapter import merged_logits, write_adapter
+from tests.support.hf_run import read, saved
 from tests.support.hf_tiny import hf_logits
 from tests.support.json_bytes import byte_spec, write_tokenizer
 from tests.support.tiny_llama import write_tiny_llama
@@ -92,10 +93,18 @@ def test_a_folder_is_served_and_its_digest_follows_its_files(tmp_path: Path):
     assert checkpoint_digest(read_checkpoint(folder)) != before
 
 
-def test_a_folder_takes_no_adapters(tmp_path: Path):
+def test_a_folders_adapter_is_loaded_with_it(tmp_path: Path):
     shutil.copytree(saved("qwen3", vocab=263), tmp_path / "m")
-    checkpoint = read_checkpoint(write_tokenizer(tmp_path / "m", byte_spec()))
-    with pytest.raises(RequestError, match="poot's Qwen3 from safetensors takes no adapters yet"):
-        serve_model(
-            checkpoint, Layout(blocks=20, capacity=64), target="oracle", adapters=[("a", tmp_path)]
-        )
+    folder = write_tokenizer(tmp_path / "m", byte_spec())
+    adapter = write_adapter(read(folder), tmp_path / "adapter")
+    layout = Layout(blocks=20, capacity=64, prefill=((1, 16),), adapters=1)
+    served = serve_model(
+        read_checkpoint(folder), layout, target="oracle", adapters=[("a", adapter)]
+    )
+    prompt = (5, 6, 7, 8)
+    handle = served.engine.submit(Request(prompt, 4, adapter="a"))
+    served.engine.run()
+    got = handle.result(0).tokens
+    for i, token in enumerate(got):
+        logits = merged_logits("qwen3", adapter, [*prompt, *got[:i]], vocab=263)[-1]
+        assert logits[token] >= logits.max() - 1e-3

@@ -114,6 +114,20 @@ def test_greedy_rows_use_the_entry_point_without_choices():
     assert session.steps == ["decode_1"]
 
 
+def test_where_tokens_are_counted_the_host_chooses():
+    session, (_, _, scheduler) = Sampled(), begun([3])
+    plan = scheduler.plan()
+    assert plan is not None
+    assert plan.decode is not None
+    stepper = Stepper(session, replace(LAYOUT, sampled=True), VOCAB)
+    best = int(np.argmax(logits_after([3])))
+    how = Sampling(frequency=50.0)
+    got = stepper.run(plan.decode, lambda s: Want(how, 2, (best, 3, best), None))
+    assert session.steps == ["decode_1"]
+    assert isinstance(got[0], Drawn)
+    assert got[0].token not in (best, 3)
+
+
 def test_seen_bits_are_set_once_for_each_token():
     assert seen_bits([], 2).tolist() == [0, 0]
     assert seen_bits([0, 31, 32, 32, 63], 2).tolist() == [2**31 + 1, 2**31 + 1]

@@ -141,6 +141,26 @@ def test_a_nan_is_found_by_name_and_index(tmp_path: Path):
     read_tensor_files(write(tmp_path / ONE, PLAIN)).check_finite()
 
 
+def test_codes_are_read_as_they_are_and_those_that_may_be_nan_are_looked_at(tmp_path: Path):
+    codes = np.arange(24, dtype=np.uint8)
+    kinds = {"a": ("F8_E4M3", 8), "b": ("U8", 8), "c": ("I32", 2)}
+    rows = {
+        name: {"dtype": kind, "shape": [count], "data_offsets": [8 * n, 8 * n + 8]}
+        for n, (name, (kind, count)) in enumerate(kinds.items())
+    }
+    files = read_tensor_files(write(tmp_path / ONE, rows, codes.tobytes()))
+    files.check_finite()
+    np.testing.assert_array_equal(files.raw("a").view(np.uint8), codes[:8])
+    np.testing.assert_array_equal(files.raw("b"), codes[8:16])
+    np.testing.assert_array_equal(files.raw("c").view(np.uint8), codes[16:])
+    codes[3] = 0x7F
+    with pytest.raises(FormatError, match=r"tensor a \(F8_E4M3\) holds a NaN or Inf at index \(3,"):
+        read_tensor_files(write(tmp_path / ONE, rows, codes.tobytes())).check_finite()
+    wide = {"a": PLAIN["a"] | {"dtype": "F64", "shape": [3]}}
+    with pytest.raises(FormatError, match="tensor a is F64, which poot reads none of"):
+        read_tensor_files(write(tmp_path / ONE, wide)).raw("a")
+
+
 def test_a_json_file_past_its_limit_is_not_read(tmp_path: Path):
     (tmp_path / "c.json").write_text('{"a": 1}')
     assert read_json(tmp_path / "c.json", 8) == {"a": 1}

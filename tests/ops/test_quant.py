@@ -108,6 +108,28 @@ def test_fp8_is_its_number_times_its_scale():
     np.testing.assert_array_equal(got, codes.astype(np.float32) * scales)
 
 
+@pytest.mark.parametrize("groups", [1, 2, 8])
+def test_int4_takes_a_groups_zero_before_its_scale(groups: int):
+    codes = np.random.default_rng(0).integers(0, 16, (3, 64)).astype(np.uint8)
+    scales, zeros = normal(1, 3, groups), np.round(normal(2, 3, groups) * 4)
+    apart = codes.reshape(3, groups, -1).astype(np.float32)
+    got = value(ops.dequant_int4, ops.pack_int4(codes), scales, zeros)
+    np.testing.assert_array_equal(
+        got, ((apart - zeros[..., None]) * scales[..., None]).reshape(3, 64)
+    )
+
+
+def test_mxfp4_has_every_value_of_its_format():
+    codes = np.tile(np.arange(16, dtype=np.uint8), 4).reshape(1, 64)
+    halves = np.array([[0.5, 2.0**-60]], np.float32)
+    sizes = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6], np.float32)
+    sixteen = np.concatenate([sizes, -sizes])
+    got = value(ops.dequant_mxfp4, ops.pack_int4(codes), halves.astype(ml_dtypes.bfloat16))
+    want = np.concatenate([np.tile(sixteen, 2), np.tile(sixteen, 2) * np.float32(2.0**-59)])
+    np.testing.assert_array_equal(got[0], want)
+    assert np.signbit(got[0, 8])
+
+
 def test_f16_is_computed_in_f16():
     raw = random_blocks(GGMLQuantizationType.Q4_1, 2, 3, 64)
     codes, scales, mins = ops.pack_q4_1(raw, (3, 64))
@@ -144,6 +166,10 @@ W = poot.weight
         (ops.dequant_q8_0, (W((4, 8), "u32"), W((4, 1), "i32")), "scales of a float dtype"),
         (ops.dequant_int8, (W((4, 8), "u32"), W((4, 3))), "groups divide a row"),
         (ops.dequant_fp8, (W((4, 8)), W((4, 1))), "codes f8e4m3"),
+        (ops.dequant_int4, (W((4, 8)), W((4, 2)), W((4, 2))), "codes in u32 words"),
+        (ops.dequant_int4, (W((4, 8), "u32"), W((4, 2)), W((4, 1))), "zeros like scales"),
+        (ops.dequant_int4, (W((4, 8), "u32"), W((4, 3)), W((4, 3))), "groups divide a row"),
+        (ops.dequant_mxfp4, (W((4, 8), "u32"), W((4, 1))), "a scale for each 32 codes"),
     ],
 )
 def test_parts_that_do_not_belong_together_are_refused(
@@ -187,3 +213,6 @@ def test_unpacked_weights_multiply():
     got = evaluate(fn, x, *ops.pack_q4_1(raw, (6, 64)))
     want = x @ dequantize(raw, GGMLQuantizationType.Q4_1).T
     np.testing.assert_allclose(got["y"], want, rtol=1e-5, atol=1e-5)
+    for bad in (np.zeros((2, 12), np.uint8), np.zeros((2, 8), np.int8), np.zeros((), np.uint8)):
+        with pytest.raises(FormatError, match="pack_int4 needs u8"):
+            ops.pack_int4(bad)

@@ -77,3 +77,19 @@ def test_nan_in_keys_that_no_row_visits_never_shows():
         dead = np.setdiff1d(np.arange(30), seen)
         feed["k"][b, :, dead], feed["v"][b, :, dead] = np.nan, np.nan
     np.testing.assert_array_equal(run(parse(text), feed).outputs[0], want)
+
+
+def test_block_scores_are_their_primitives():
+    text = """slot v0: bf16[2,4,3,32] "q"
+              slot v1: bf16[2,9,32] "keys"
+              slot v2: f32[2,4,3] "w"
+              v3: f32[2,1,3,9] = block_scores(v0, v1, v2) scale=0.5
+              out v3"""
+    graph = parse(text)
+    rng = np.random.default_rng(0)
+    feed = {i.name: rng.normal(size=i.var.type.shape) for i in graph.inputs}
+    (one_,), (other,) = (run(g, feed, f64=True).outputs for g in (graph, expand_all(graph)))
+    np.testing.assert_allclose(one_, other, rtol=1e-9)
+    share = np.maximum(np.einsum("bhld,bnd->bhln", feed["q"], feed["keys"]), 0)
+    want = 0.5 * (share * feed["w"][..., None]).sum(1, keepdims=True)
+    np.testing.assert_allclose(plain(one_), want, rtol=2e-2, atol=2e-2)

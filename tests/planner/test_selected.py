@@ -77,7 +77,29 @@ def best(blocks: int, limits: DeviceLimits) -> Choice:
 
 
 def test_a_row_of_blocks_is_staged_where_it_fits():
-    assert best(32768, H200).schedule.get("stage") == 1
-    assert best(32768, H200).schedule.get("lanes") == 1024
+    assert best(40000, H200).schedule.get("stage") == 1
+    assert best(40000, H200).schedule.get("lanes") == 1024
     assert best(32768, LAVAPIPE).schedule.get("stage") == 0
     assert best(9, LAVAPIPE).schedule.get("lanes") == 16
+
+
+def test_on_cuda_a_row_that_registers_hold_is_held_there():
+    assert best(32768, H200).schedule.name == "held_topk"
+    assert best(32768, H200).schedule.get("parts") == 1
+    assert best(100, H200).schedule.get("lanes") == 128
+    assert best(32772, H200).schedule.name == "block_topk"
+
+
+def scored(batch: int, blocks: int, width: int) -> Choice:
+    text = f"""in v0: bf16[{batch},4,1,{width}]
+               in v1: bf16[{batch},{blocks},{width}]
+               v2: f32[{batch},1,1,{blocks}] = block_scores(v0, v1) scale=1.0
+               out v2"""
+    return choose(canonical_body(parse(text)), "none", (), H200)
+
+
+def test_few_blocks_are_shared_by_as_many_subgroups_as_there_are():
+    assert scored(1, 32768, 128).schedule.get("turns") == 1
+    assert scored(8, 32768, 128).schedule.get("turns") == 2
+    assert scored(8, 32768, 64).schedule.get("turns") == 4
+    assert scored(32, 32768, 128).schedule.get("groups") == 2 * H200.compute_units

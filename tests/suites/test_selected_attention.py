@@ -79,6 +79,14 @@ def test_a_row_whose_block_is_just_complete_may_leave_it_out(target: str):
 
 
 @on()
+@pytest.mark.parametrize("ratio, always", [(4, "window(9)"), (1, "window(16)"), (1, "none")])
+def test_a_window_or_nothing_is_visited_besides_the_list(target: str, ratio: int, always: str):
+    check(target, [[39, 40], [20, 21]], 64, ratio, 3, always=always)
+    if always != "none":
+        check(target, [[5], [17]], 64, ratio, 3, always=always)
+
+
+@on()
 def test_where_all_blocks_are_selected_it_is_dense_causal_attention(target: str):
     """Case 2."""
     at = np.array([[20, 21, 22], [3, 4, 5]])
@@ -266,3 +274,41 @@ def test_as_it_is_written_it_gives_the_same(target: str):
     other = run_program(compile_on(target, graph, passes=()), feed).outputs
     np.testing.assert_array_equal(one[1], other[1])
     np.testing.assert_allclose(one[0], other[0], atol=2e-5)
+
+
+@on()
+@pytest.mark.parametrize("dtype", ["bf16", "f16"])
+@pytest.mark.parametrize("batch, width", [(1, 64), (2, 128), (3, 64)])
+def test_the_whole_decode_in_16_bits_at_the_widths_of_matrix_units(
+    target: str, dtype: str, batch: int, width: int
+):
+    """Scores, best blocks and attention; on CUDA each in its schedule for the card."""
+    keys, ratio, k = 200, 4, 7
+    blocks, at = keys // ratio, np.array([[150], [61], [2]])[:batch]
+    kv = poot.slot((batch, HKV, keys, width), dtype)
+
+    def fn(q, k_, v, index, block_keys, at):
+        scores = ops.block_scores(index, block_keys)
+        ids = ops.block_topk(scores, at, k, ratio)
+        out = ops.attention_selected(q, k_, v, ids, at, ratio=ratio, scale=width**-0.5)
+        return out, ids, scores
+
+    graph = poot.trace(
+        fn,
+        (
+            poot.slot((batch, HQ, 1, width), dtype), kv, kv,
+            poot.slot((batch, 3, 1, 32), dtype), poot.slot((batch, blocks, 32), dtype),
+            poot.slot((batch, 1), "i32", range=(0, keys)),
+        ),
+    )  # fmt: skip
+    feed = feed_of(graph, at)
+    program = compile_on(target, graph)
+    assert fused_count(program, "selected_attention") == fused_count(program, "block_topk") == 1
+    out, ids, scores = run_program(program, feed).outputs
+    index, held = plain(feed["index"])[:, :, 0], plain(feed["block_keys"])
+    want = np.maximum(np.einsum("bhd,bnd->bhn", index, held), 0).sum(1) * 32**-0.5
+    np.testing.assert_allclose(scores[:, 0, 0], want, rtol=1e-4, atol=1e-4)
+    np.testing.assert_array_equal(ids, selected.topk_ids(scores, at, k, ratio))
+    wide = [plain(feed[n]) for n in ("q", "k_", "v")]
+    ref, _ = selected.attend(*wide, ids, at, ratio, width**-0.5)
+    np.testing.assert_allclose(plain(out), ref, atol=WITHIN[dtype])

@@ -11,7 +11,7 @@ import pytest
 from poot.errors import RangeError
 from poot.ir.graph import Eqn
 from tests.support.everywhere import compile_on, eqns_of, on
-from tests.support.hf_export import CAPACITY, Exported, decoder, exported
+from tests.support.hf_export import CAPACITY, ENCODERS, Exported, decoder, encoder, exported
 
 CLOSE = 1e-3
 # Softcaps, sinks, biases and widths that differ have no sdpa form in transformers.
@@ -63,6 +63,17 @@ def test_a_padded_row_hides_its_padding_and_keeps_its_bounds(name: str, target: 
         out = session.step(**given.feed)
     assert isinstance(out, dict)
     np.testing.assert_allclose(out["logits"], given.logits, rtol=CLOSE, atol=CLOSE)
+
+
+@on("cpu", "vulkan")
+@pytest.mark.parametrize("name", ENCODERS)
+def test_encoders_are_those_of_torch_and_their_attention_fused(name: str, target: str):
+    given = encoder(name, "eager" if name == "t5" else "sdpa")
+    assert len(attentions(given, target)) == given.layers
+    with closing(given.imported.bind(compile_on(target, given.imported.graph))) as session:
+        out = session.step(**given.feed)
+    assert isinstance(out, dict)
+    np.testing.assert_allclose(next(iter(out.values())), given.logits, rtol=CLOSE, atol=CLOSE)
 
 
 @on("cpu", "vulkan")

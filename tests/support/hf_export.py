@@ -49,9 +49,30 @@ OTHERS: Mapping[str, tuple[str, str, Mapping[str, object]]] = {
 }  # fmt: skip
 
 
+_WHISPER = {
+    "vocab_size": VOCAB, "d_model": 48, "encoder_layers": 2, "decoder_layers": 2,
+    "encoder_attention_heads": 4, "decoder_attention_heads": 4, "encoder_ffn_dim": 64,
+    "decoder_ffn_dim": 64, "max_source_positions": 32, "max_target_positions": 32,
+    "num_mel_bins": 16, "decoder_start_token_id": 1, "suppress_tokens": [],
+    "begin_suppress_tokens": [], **_ENDS,
+}  # fmt: skip
+# name -> (class, configuration, what it says, attentions). Encoders, and encoders with decoders.
+ENCODERS: Mapping[str, tuple[str, str, Mapping[str, object], int]] = {
+    "bert": ("BertModel", "BertConfig", _SIZES, 2),
+    "t5": ("T5ForConditionalGeneration", "T5Config", {
+        "vocab_size": VOCAB, "d_model": 48, "d_kv": 12, "d_ff": 64, "num_layers": 2, "num_heads": 4,
+        "decoder_start_token_id": 0}, 6),
+    "vit": ("ViTModel", "ViTConfig", {
+        "hidden_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
+        "intermediate_size": 64, "image_size": 32, "patch_size": 8}, 2),
+    "whisper": ("WhisperForConditionalGeneration", "WhisperConfig", _WHISPER, 6),
+}  # fmt: skip
+
+
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """An imported model, its layers, and its logits by torch, f32 [1, TOKENS, VOCAB]."""
+    """An imported model, how many attentions it has, and what torch makes of the feed: logits, or
+    the last hidden state."""
 
     imported: Imported
     layers: int
@@ -91,6 +112,34 @@ def exported(name: str, attention: str, padded: bool = False) -> Exported:
         imported = poot.from_torch(program)
     arrays = {name: x.numpy() for name, x in feed.items()}
     return Exported(imported, model.config.num_hidden_layers, arrays, logits)
+
+
+def _encoder_feed(name: str) -> dict[str, torch.Tensor]:
+    draw = torch.Generator().manual_seed(5)
+    if name == "vit":
+        return {"pixel_values": torch.randn(1, 3, 32, 32, generator=draw)}
+    if name == "whisper":
+        sound = torch.randn(1, 16, 64, generator=draw)
+        return {"input_features": sound, "decoder_input_ids": ids()[:, :6]}
+    feed = {"input_ids": ids(2), "attention_mask": torch.ones(2, TOKENS, dtype=torch.int64)}
+    feed["attention_mask"][1, 13:] = 0
+    return feed | ({"decoder_input_ids": ids(2)[:, :6]} if name == "t5" else {})
+
+
+@cache
+def encoder(name: str, attention: str) -> Exported:
+    """A model of ENCODERS, two rows of which one is padded where it reads tokens."""
+    model, config, said, attentions = ENCODERS[name]
+    torch.manual_seed(7)
+    made = getattr(transformers, model)(getattr(transformers, config)(**said)).eval().float()
+    made.set_attn_implementation(attention)
+    feed = _encoder_feed(name)
+    fixed = {"use_cache": False} if "decoder_input_ids" in feed else {}
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("ignore")
+        imported = poot.from_torch(torch.export.export(made, (), {**feed, **fixed}))
+        first = next(iter(made(**feed, **fixed).values())).numpy()
+    return Exported(imported, attentions, {n: x.numpy() for n, x in feed.items()}, first)
 
 
 CAPACITY = 32

@@ -85,6 +85,8 @@ TINY: Mapping[str, tuple[str, Mapping[str, object]]] = {
                            "num_local_experts": 4, "num_experts_per_tok": 2,
                            "rope_parameters": {**_YARN, "truncate": False}}),
     "bloom": ("Bloom", {"vocab_size": 97, "hidden_size": 48, "n_layer": 2, "n_head": 6}),
+    "mpt": ("Mpt", {"vocab_size": 97, "d_model": 48, "n_layers": 2, "n_heads": 6,
+                    "max_seq_len": 256, "attn_config": {"clip_qkv": 0.8}}),
     "deepseek_v2": ("DeepseekV2", {**_MLA, "q_lora_rank": None, "topk_method":
                                    "group_limited_greedy", "n_group": 4, "topk_group": 2,
                                    "rope_parameters": {**_YARN, "mscale": 0.707,
@@ -95,10 +97,16 @@ TINY: Mapping[str, tuple[str, Mapping[str, object]]] = {
 }  # fmt: skip
 
 
+# Others, for tests that name them.
+MORE: Mapping[str, tuple[str, Mapping[str, object]]] = {
+    "gpt_oss_wide": ("GptOss", {**TINY["gpt_oss"][1], "hidden_size": 64}),
+}
+
+
 @cache
 def tiny_model(name: str, vocab: int = 97) -> PreTrainedModel:
     """The model, in f32, all of its tensors drawn: gains near 1, biases, sinks and all."""
-    stem, said = TINY[name]
+    stem, said = {**TINY, **MORE}[name]
     is_text = "TextConfig" if stem == "Gemma3" else "Config"
     config = getattr(transformers, f"{stem}{is_text}")(**{**said, "vocab_size": vocab})
     config._attn_implementation = "eager"

@@ -16,6 +16,7 @@ from poot.llm.engine import Engine, EngineOptions
 from poot.llm.layout import Layout
 from poot.llm.server.app import make_app
 from poot.llm.server.limits import ServerLimits
+from poot.llm.server.loading import AdapterLoader
 from poot.llm.server.service import Service
 from poot.llm.tokenizer import read_tokenizer
 from tests.support import paged_tiny
@@ -53,12 +54,14 @@ def service(target: str = "oracle", *, with_template: bool = True, most_prompt: 
 
 
 @contextmanager
-def serving(made: Service, limits: ServerLimits | None = None) -> Generator[Running]:
+def serving(
+    made: Service, limits: ServerLimits | None = None, loader: AdapterLoader | None = None
+) -> Generator[Running]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     config = uvicorn.Config(
-        make_app(made, limits), host="127.0.0.1", port=port, log_level="error",
+        make_app(made, limits, loader), host="127.0.0.1", port=port, log_level="error",
         timeout_graceful_shutdown=20,
     )  # fmt: skip
     server = uvicorn.Server(config)

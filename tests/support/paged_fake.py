@@ -7,7 +7,7 @@ slot twice in a step, and what is read was written by the same sequence of token
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
 
@@ -84,6 +84,7 @@ class FakeSession:
         self.faults = Faults()
         self.steps: list[str] = []
         self.count = 0
+        self.binds = 1
         shapes = {"kv.0.k.rows": (layout.slots, 1, 1)}
         if layout.adapters:
             shapes |= {"lora.0.q.a": (layout.adapters + 1, layout.rank, 2)}
@@ -100,6 +101,9 @@ class FakeSession:
     def pool(self) -> np.ndarray:
         """Token + 1 of each slot, 0 where it is empty."""
         return self.state["kv.0.k.rows"].reshape(-1)
+
+    def rebind(self, weights: Mapping[str, object]) -> None:
+        self.binds += 1
 
     def step(
         self, entry: str = "main", /, *, device_outputs: bool | None = None, **slots: object

@@ -10,7 +10,9 @@ import numpy as np
 
 def count_of(position: int, ratio: int, always: str = "tail") -> int:
     """How many blocks a row at a position may list."""
-    return (position + 1) // ratio if always == "tail" else position // ratio
+    if always.startswith("window("):
+        return max(position + 1 - int(always[7:-1]), 0) // ratio
+    return (position + 1) // ratio if always in ("tail", "none") else position // ratio
 
 
 def best(scores: np.ndarray, count: int, k: int) -> list[int]:
@@ -24,7 +26,8 @@ def best(scores: np.ndarray, count: int, k: int) -> list[int]:
 def visited(blocks: list[int], position: int, ratio: int, always: str = "tail") -> list[int]:
     """The positions that a row visits."""
     keys = {b * ratio + i for b in blocks for i in range(ratio)}
-    keys |= set(range(count_of(position, ratio, always) * ratio, position + 1))
+    if always != "none":
+        keys |= set(range(count_of(position, ratio, always) * ratio, position + 1))
     return sorted(keys)
 
 

@@ -55,7 +55,9 @@ def typed(dtype: str, shape: tuple[int, ...]) -> str:
 
 
 def candidates(position: int, ratio: int, always: str) -> int:
-    return (position + 1 if always == "tail" else position) // ratio
+    if always.startswith("window("):
+        return max(position + 1 - int(always[7:-1]), 0) // ratio
+    return (position + 1 if always in ("tail", "none") else position) // ratio
 
 
 def draw_ids(
@@ -111,7 +113,8 @@ def form_text(form: Form, seed: int = 0) -> tuple[str, dict[str, np.ndarray]]:
     if f.sink:
         add("sink", f.dtype, rng.normal(size=f.heads))
     attrs = f"operands=({', '.join(feed)}) ratio={f.ratio} scale=0.25"
-    attrs += f" always={f.always}" if f.always != "tail" else ""
+    quoted = f'"{f.always}"' if "(" in f.always else f.always
+    attrs += f" always={quoted}" if f.always != "tail" else ""
     attrs += f" softcap={f.softcap}" if f.softcap is not None else ""
     attrs += " lse=True" if f.lse else ""
     n = len(lines)
@@ -134,6 +137,11 @@ ALONE: tuple[Form, ...] = (
     Form(always="own"),
     Form(always="own", ratio=1, listed=5),
     Form(always="own", positions=(3, 4)),
+    Form(always="window(9)", positions=(3, 48)),
+    Form(always="window(16)", ratio=16, listed=2, keys=120),
+    Form(always="window(2)", ratio=1, listed=5, live=True),
+    Form(always="none", sink=True, positions=(2, 41)),
+    Form(always="none", ratio=1, listed=7),
     Form(lists=2),
     Form(lists=4),
     Form(heads=6, kv_heads=1, lists=1, width=33, value_width=17),
@@ -156,6 +164,8 @@ PREFILL: tuple[Form, ...] = (
     Form(rows=6, ratio=1, listed=7),
     Form(rows=7, ratio=16, listed=2, keys=130, width=33, value_width=20),
     Form(rows=4, width=24, shared=8, heads=4, kv_heads=1),
+    Form(rows=6, always="window(11)", keys=90, listed=4),
+    Form(rows=6, always="none", ratio=2, sink=True),
 )
 NARROW: tuple[Form, ...] = tuple(
     Form(rows=rows, dtype=dtype, paged=paged, live=live, sink=sink, lse=lse, lists=lists,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -97,6 +97,13 @@ class FailingSession:
     @property
     def state(self):
         return self._session.state
+
+    @property
+    def binds(self) -> int:
+        return self._session.binds
+
+    def rebind(self, weights: Mapping[str, object]) -> None:
+        self._session.rebind(weights)
 
     def fail(self, after: int) -> None:
         """The step after so many more fails."""

@@ -8,6 +8,8 @@ from pathlib import Path
 
 DEMO_PROMPT = "Write one sentence about a compiler."
 DEFAULT_TOKENS = 128
+MODEL = "GGUF file, or folder of config.json, safetensors and tokenizer.json"
+MORE_PLACES = 4  # for adapters that clients load, where nobody says
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +52,8 @@ class Explain:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """What a paged program is made with. `adapters` are (name, PEFT folder); `blocks` is None for
-    four sequences of the whole capacity."""
+    """What a paged program is made with. `adapters` are (name, PEFT folder), and `places` how many
+    may be loaded at once; `blocks` is None for four sequences of the whole capacity."""
 
     model: Path | None
     target: str
@@ -62,6 +64,7 @@ class Program:
     prefill: tuple[tuple[int, int], ...]
     kv: str
     adapters: tuple[tuple[str, Path], ...]
+    places: int
     rank: int
 
 
@@ -80,13 +83,15 @@ class Chat:
 
 @dataclass(frozen=True, slots=True)
 class Serve:
-    """`poot serve`: the HTTP server. `api_key_file` holds the key that clients have to show."""
+    """`poot serve`: the HTTP server. `api_key_file` holds the key that clients have to show;
+    from folders below `adapter_root` they may load adapters, from none where it is None."""
 
     program: Program
     name: str
     host: str
     port: int
     api_key_file: Path | None
+    adapter_root: Path | None
     most_requests: int
     most_prompt: int | None
     most_bytes: int
@@ -105,13 +110,13 @@ def parser() -> argparse.ArgumentParser:
     demo = commands.add_parser(
         "demo", help="generate text with a small model, fetched if it is missing"
     )
-    demo.add_argument("--model", type=Path, help="another GGUF file")
+    demo.add_argument("--model", type=Path, help=f"another {MODEL}")
     demo.add_argument("--prompt", default=DEMO_PROMPT, help=f"default: {DEMO_PROMPT!r}")
     _model_options(demo)
     _sampling_options(demo)
     demo.set_defaults(max_tokens=48)
-    run = commands.add_parser("generate", help="generate text with a GGUF file")
-    run.add_argument("--model", type=Path, required=True, help="a GGUF file")
+    run = commands.add_parser("generate", help="generate text with a model")
+    run.add_argument("--model", type=Path, required=True, help=MODEL)
     run.add_argument("--prompt", required=True)
     run.add_argument("--chat", action="store_true", help="as a message, in the model's own format")
     _model_options(run)
@@ -120,7 +125,7 @@ def parser() -> argparse.ArgumentParser:
     _add_serve(commands.add_parser("serve", help="serve a model over HTTP, as OpenAI's API"))
     commands.add_parser("devices", help="list devices, and why a backend has none")
     explain = commands.add_parser("explain", help="what a model's compile did, and why")
-    explain.add_argument("--model", type=Path, help="a GGUF file (default: the demo's)")
+    explain.add_argument("--model", type=Path, help=f"{MODEL} (default: the demo's)")
     _model_options(explain)
     explain.add_argument("--capacity", type=int, default=2048, help="positions of the KV cache")
     explain.add_argument("--chunk", type=int, default=64, help="rows of the prefill entry point")
@@ -166,6 +171,10 @@ def _add_serve(to: argparse.ArgumentParser) -> None:
     to.add_argument("--host", default="127.0.0.1", help="default: this machine alone")
     to.add_argument("--port", type=int, default=8000)
     to.add_argument("--api-key-file", type=Path, help="a file with the key clients have to show")
+    to.add_argument(
+        "--adapter-root", type=Path, metavar="FOLDER",
+        help="lets clients load adapters from folders below this one (default: they may not)",
+    )  # fmt: skip
     to.add_argument("--max-requests", type=int, default=64, help="served at once (default: 64)")
     to.add_argument("--max-prompt", type=int, help="tokens of a prompt (default: the capacity)")
     to.add_argument("--max-bytes", type=int, default=1 << 20, help="of a request's body")
@@ -173,7 +182,7 @@ def _add_serve(to: argparse.ArgumentParser) -> None:
 
 
 def _program_options(to: argparse.ArgumentParser) -> None:
-    to.add_argument("--model", type=Path, help="a GGUF file (default: the demo's)")
+    to.add_argument("--model", type=Path, help=f"{MODEL} (default: the demo's)")
     _model_options(to)
     to.add_argument("--capacity", type=int, default=2048, help="positions of one sequence")
     to.add_argument("--blocks", type=int, help="of 16 positions, for all sequences together")
@@ -181,6 +190,7 @@ def _program_options(to: argparse.ArgumentParser) -> None:
     to.add_argument("--prefill", type=_buckets, default=((1, 16), (1, 64)), metavar="1x16,1x64,...")
     to.add_argument("--kv", default="f32", help="f32, f16, bf16, int8 or fp8: how a cache is kept")
     to.add_argument("--adapter", type=_adapter, action="append", default=[], metavar="NAME=FOLDER")
+    to.add_argument("--adapter-places", type=int, metavar="N", help="how many are loaded at once")
     to.add_argument("--rank", type=int, default=16, help="the largest rank of an adapter")
 
 
@@ -211,8 +221,18 @@ def _program(given: argparse.Namespace) -> Program:
         prefill=given.prefill,
         kv=given.kv,
         adapters=tuple(given.adapter),
+        places=_places(given),
         rank=given.rank,
     )
+
+
+def _places(given: argparse.Namespace) -> int:
+    """As many as asked for; else those given and one more to reload into, or MORE_PLACES where
+    clients may load some."""
+    if given.adapter_places is not None:
+        return given.adapter_places
+    more = MORE_PLACES if getattr(given, "adapter_root", None) else 1
+    return len(given.adapter) + more if given.adapter or more > 1 else 0
 
 
 def _dtype(given: argparse.Namespace) -> str:
@@ -256,6 +276,7 @@ def parse(arguments: list[str]) -> Command:
             host=given.host,
             port=given.port,
             api_key_file=given.api_key_file,
+            adapter_root=given.adapter_root,
             most_requests=given.max_requests,
             most_prompt=given.max_prompt,
             most_bytes=given.max_bytes,

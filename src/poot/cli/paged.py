@@ -24,7 +24,7 @@ def served(asked: Program, err: TextIO) -> Served:
         decode_rows=asked.decode_rows,
         prefill=asked.prefill,
         kv=asked.kv,
-        adapters=len(asked.adapters) + 1 if asked.adapters else 0,  # one more, to reload into
+        adapters=asked.places,
         rank=asked.rank,
         sampled=True,
     )

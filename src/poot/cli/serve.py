@@ -13,6 +13,7 @@ from poot.cli.paged import served
 from poot.errors import RequestError
 from poot.llm.server.app import make_app
 from poot.llm.server.limits import ServerLimits
+from poot.llm.server.loading import AdapterLoader
 from poot.llm.server.service import Service
 
 
@@ -25,6 +26,10 @@ def run(command: Command, out: TextIO, err: TextIO) -> None:
     service = Service(
         made.engine, made.checkpoint.tokenizer, made.checkpoint.template, name, command.most_prompt
     )
+    root = command.adapter_root
+    if root is not None and not root.is_dir():
+        raise RequestError(f"the folder of adapters, {root}, is not there")
+    loader = None if root is None else AdapterLoader(service, made.modules, root)
     limits = ServerLimits(
         api_key=key,
         most_bytes=command.most_bytes,
@@ -35,7 +40,7 @@ def run(command: Command, out: TextIO, err: TextIO) -> None:
         print(f"anyone who reaches {command.host} may use this server: it has no key", file=err)
     print(f"{name} at http://{command.host}:{command.port}/v1", file=err, flush=True)
     uvicorn.run(
-        make_app(service, limits),
+        make_app(service, limits, loader),
         host=command.host,
         port=command.port,
         log_level="warning",

@@ -20,11 +20,7 @@ from poot.llm.layout import Layout
 from poot.llm.stepper import Bound
 
 STATES = "lora."  # the names of the adapters' States begin so
-# PEFT's name of a module -> the matrix of a layer
-MODULES = {
-    "q_proj": "q", "k_proj": "k", "v_proj": "v", "o_proj": "out",
-    "gate_proj": "gate", "up_proj": "up", "down_proj": "down",
-}  # fmt: skip
+FACTORS = {".lora_A.weight": "A", ".lora_B.weight": "B"}
 # Keys of adapter_config.json that change what an adapter computes, with the values that don't.
 _NEUTRAL: dict[str, tuple[object, ...]] = {
     "peft_type": ("LORA",),
@@ -157,10 +153,29 @@ class AdapterShelf:
             self._session.state[name] = held
 
 
-def read_adapter(folder: Path | str, *, heads: int, kv_heads: int, interleaved: bool) -> Adapter:
+@dataclass(frozen=True, slots=True)
+class Modules:
+    """Which modules of a model an adapter may change: `places` maps the end of a module's name to
+    (layer, matrix). `pairs` are matrices whose rows stand in pairs in poot (GGUF's Llama), with
+    their heads: an adapter's are moved likewise, from PEFT's half-split order."""
+
+    places: Mapping[str, tuple[int, str]]
+    pairs: Mapping[str, int]
+
+    def place(self, module: str) -> tuple[int, str] | None:
+        """(layer, matrix) of a module's whole name."""
+        parts = module.split(".")
+        ends = (".".join(parts[i:]) for i in range(len(parts)))
+        return next((self.places[end] for end in ends if end in self.places), None)
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The last parts of the modules' names, once each."""
+        return tuple(dict.fromkeys(name.rpartition(".")[2] for name in self.places))
+
+
+def read_adapter(folder: Path | str, modules: Modules) -> Adapter:
     """The LoRA adapter in a folder of PEFT's: adapter_config.json and adapter_model.safetensors.
-    `interleaved`: the checkpoint's q and k rows stand in pairs (GGUF's Llama), so the adapter's
-    are moved likewise, from the half-split order of `heads` and `kv_heads`.
 
     Raises FormatError for files that are missing or aren't what they say, and for adapters that
     compute something else (DoRA, biases, ranks by pattern, whole modules)."""
@@ -174,7 +189,7 @@ def read_adapter(folder: Path | str, *, heads: int, kv_heads: int, interleaved: 
     except (OSError, SafetensorError) as e:
         raise FormatError(f"{path.name} can't be read: {e}") from e
     for key, values in sorted(tensors.items()):
-        layer, matrix, factor = _place(key, path.name)
+        layer, matrix, factor = _place(key, path.name, modules)
         halves.setdefault((layer, matrix), {})[factor] = _checked(values, key, path.name)
     factors: dict[tuple[int, str], tuple[F32, F32]] = {}
     for (layer, matrix), pair in halves.items():
@@ -184,8 +199,8 @@ def read_adapter(folder: Path | str, *, heads: int, kv_heads: int, interleaved: 
                 f"[out, {rank}]: { ({k: list(v.shape) for k, v in sorted(pair.items())}) }"
             )
         b = pair["B"] * np.float32(scale)
-        if interleaved and matrix in ("q", "k"):
-            b = _in_pairs(b, heads if matrix == "q" else kv_heads)
+        if matrix in modules.pairs:
+            b = _in_pairs(b, modules.pairs[matrix])
         factors[layer, matrix] = (pair["A"], np.ascontiguousarray(b.T))
     if not factors:
         raise FormatError(f"{path.name} holds no adapter")
@@ -217,23 +232,17 @@ def _scale(config: dict[str, object], name: str) -> tuple[int, float]:
     return rank, alpha / (math.sqrt(rank) if config.get("use_rslora") else rank)
 
 
-def _place(key: str, name: str) -> tuple[int, str, str]:
-    """(layer, matrix, "A" or "B") of a tensor's name, which is
-    "...layers.N.BLOCK.MODULE.lora_A.weight"."""
-    parts = key.split(".")
-    at = parts.index("layers") if "layers" in parts else -1
-    tail = parts[at + 1 :] if at >= 0 else []
-    is_one = (
-        len(tail) == 5
-        and tail[0].isascii()
-        and tail[0].isdigit()
-        and tail[2] in MODULES
-        and tail[3] in ("lora_A", "lora_B")
-        and tail[4] == "weight"
-    )
-    if not is_one:
-        raise FormatError(f"{name}: tensor {key} is no LoRA factor of {', '.join(MODULES)}")
-    return int(tail[0]), MODULES[tail[2]], tail[3][-1]
+def _place(key: str, name: str, modules: Modules) -> tuple[int, str, str]:
+    """(layer, matrix, "A" or "B") of a tensor's name, which is a module's with "lora_A.weight" or
+    "lora_B.weight" behind it."""
+    tail = next((t for t in FACTORS if key.endswith(t)), "")
+    found = modules.place(key.removesuffix(tail)) if tail else None
+    if found is None:
+        raise FormatError(
+            f"{name}: tensor {key} is no LoRA factor of {', '.join(modules.kinds)} of a layer that "
+            "the model has"
+        )
+    return *found, FACTORS[tail]
 
 
 def _checked(values: np.ndarray, key: str, name: str) -> F32:

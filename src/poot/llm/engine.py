@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TypeVar
@@ -87,7 +87,9 @@ class Engine:
         self._vocab = vocab
         self._tokenizer = tokenizer
         self._weights = weights
+        self._session = session
         self._generation = 1
+        self._binds = session.binds  # of the weights that what is held was computed with
         self._clock = clock
         self._tally = Tally()
         self._wake = threading.Condition()
@@ -156,18 +158,25 @@ class Engine:
         """Forgets a name; requests that run with it go on. Raises RequestError for one unknown."""
         self._between(lambda: self.adapters.unload(name))
 
-    def weights_changed(self, weights: str | None = None) -> None:
-        """Says that Weights of the live session were changed: nothing computed before is used any
-        more, and what runs is computed anew. `weights`: their new content digest."""
+    def rebind(self, weights: Mapping[str, object], digest: str | None = None) -> None:
+        """Puts other arrays in the place of some of the session's Weights, between two steps.
+        `digest`: the content digest of all Weights after it. Nothing computed before is used any
+        more, and what runs is computed anew. A rebind of the session itself is seen too. Raises
+        what `poot.session.Session.rebind` raises."""
 
         def change() -> None:
-            self._generation += 1
-            self._weights = self._weights if weights is None else weights
-            self.scheduler.restart()
-            for sequence, job in self._by_sequence.items():
-                sequence.identity = self._identity(job.handle.request, sequence.adapter)
+            self._session.rebind(weights)
+            self._changed(digest)
 
         self._between(change)
+
+    def _changed(self, digest: str | None) -> None:
+        self._binds = self._session.binds
+        self._generation += 1
+        self._weights = self._weights if digest is None else digest
+        self.scheduler.restart()
+        for sequence, job in self._by_sequence.items():
+            sequence.identity = self._identity(job.handle.request, sequence.adapter)
 
     def _between(self, action: Callable[[], T]) -> T:
         """Runs an action in the stepping thread, between two steps."""
@@ -278,6 +287,8 @@ class Engine:
             self._take_in()
             if self._failed is not None:
                 return False
+            if self._session.binds != self._binds:
+                self._changed(None)
             self._expire()
             plan = self.scheduler.plan()
             if plan is None:
@@ -329,6 +340,8 @@ class Engine:
             self._stepper.copy(source, target)
         for part in plan.parts:
             outcomes = self._stepper.run(part, self._want)
+            if self._session.binds != self._binds:
+                return  # of which Weights this came is not known: the next step computes it anew
             self._tally.rows += part.bucket * part.tokens
             self._tally.padded += part.padding
             for (sequence, count), outcome in zip(part.rows, outcomes, strict=True):

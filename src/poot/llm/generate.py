@@ -96,10 +96,12 @@ def _run(
         rows = np.zeros(chunk.bucket, np.int32)
         rows[: chunk.length] = prompt[chunk.start : chunk.start + chunk.length]
         logits = step(rows, chunk.start, chunk.length - 1)
+    text = list(prompt)
     for i in range(max_tokens):
-        token = sample(logits, sampling, i)
+        token = sample(logits, sampling, i, text)
         if token in stops:
             return
+        text.append(token)
         yield token
         if i + 1 < max_tokens:
             logits = step(np.array([token], np.int32), len(prompt) + i, 0)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from poot.errors import RequestError, need
+from poot.ir.graph import Graph
 from poot.llm.blocks import BLOCK_SIZE
-from poot.llm.paged import KV_TYPES
+from poot.llm.paged import KV_TYPES, copy_slots, copy_step, step_slots
+from poot.llm.pick import choice_slots
+from poot.trace import slot, trace
 
 COPY = "copy_block"
 
@@ -67,6 +71,35 @@ def decode_entry(rows: int, *, sampled: bool = False) -> str:
 def prefill_entry(rows: int, tokens: int) -> str:
     """The entry point that reads `tokens` of so many prompts."""
     return f"prefill_{rows}x{tokens}"
+
+
+def layout_graphs(
+    layout: Layout, step: Callable[..., object], shared: Mapping[str, object], vocab: int
+) -> dict[str, Graph]:
+    """The entry points of a layout, over the same Weights and pools: `step` traced in each bucket.
+    `shared` are the specs of its arguments w, kv and, where it takes adapters, lora. A step's
+    outputs: `ids` i32 [rows], the largest logit's or the one chosen; `top` f32 [rows], the largest
+    logit, which is no number where one of the row is none; `logits` f32 [rows, vocab]."""
+
+    def traced(rows: int, tokens: int, *, is_sampled: bool = False) -> Graph:
+        given: dict[str, object] = {
+            **shared, **step_slots(rows, tokens, layout.capacity, layout.slots, vocab)
+        }  # fmt: skip
+        if layout.adapters:
+            given["adapter"] = slot((rows,), range=(0, layout.adapters + 1))
+        if is_sampled:
+            given["how"] = choice_slots(rows, vocab)
+        return trace(step, given)
+
+    graphs: dict[str, Graph] = {}
+    for rows in layout.decode_rows:
+        graphs[decode_entry(rows)] = traced(rows, 1)
+        if layout.sampled:
+            graphs[decode_entry(rows, sampled=True)] = traced(rows, 1, is_sampled=True)
+    for rows, tokens in layout.prefill:
+        graphs[prefill_entry(rows, tokens)] = traced(rows, tokens)
+    graphs[COPY] = trace(copy_step, {"kv": shared["kv"], **copy_slots(layout.slots)})
+    return graphs
 
 
 def _need(claim: bool, what: str, **seen: object) -> None:

@@ -29,16 +29,20 @@ class Factors(Generic[T]):
 Lora = Mapping[str, Factors[T]]  # by the name of the matrix
 
 
-def lora_specs(count: int, rank: int, targets: Mapping[str, tuple[int, int]]) -> Lora[Spec]:
-    """States for `count` adapters, 0 among them, of one layer's matrices name -> (in, out)."""
+def lora_specs(adapters: int, rank: int, targets: Mapping[str, tuple[int, int]]) -> Lora[Spec]:
+    """States for no adapter and for `adapters` more, of one layer's matrices name -> (in, out)."""
+    count = adapters + 1
     return {
         name: Factors(state((count, rank, wide)), state((count, rank, out)))
         for name, (wide, out) in targets.items()
     }
 
 
-def delta(factors: Factors[Array], h: Array, adapter: Array | None) -> Array:
-    """What each row's adapter adds: h [R, T, in] @ a^T @ b, f32 [R, T, out]. adapter i32 [R]."""
-    assert adapter is not None
-    down = h @ ops.take(factors.a, adapter).swapaxes(1, 2)
-    return down @ ops.take(factors.b, adapter)
+def chosen(factors: Factors[Array], adapter: Array) -> Factors[Array]:
+    """The factors of each row's adapter, i32 [R]: a [R, rank, in], b [R, rank, out]."""
+    return Factors(ops.take(factors.a, adapter), ops.take(factors.b, adapter))
+
+
+def delta(rows: Factors[Array], h: Array) -> Array:
+    """What each row's adapter adds: h [R, T, in] @ a^T @ b, f32 [R, T, out]."""
+    return h @ rows.a.swapaxes(1, 2) @ rows.b

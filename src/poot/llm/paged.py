@@ -175,6 +175,14 @@ def copy_blocks(pools: Pools[Array], source: Array, target: Array) -> Pools[Arra
     return Pools(pool(pools.k), pool(pools.v))
 
 
+def copy_step(
+    kv: tuple[Pools[Array], ...], source: Array, target: Array
+) -> tuple[Array, tuple[Pools[Array], ...]]:
+    """The step that copies a block of every pool. A trace has an output: how many slots it
+    copies."""
+    return (target >= 0).astype("i32").sum(), tuple(copy_blocks(p, source, target) for p in kv)
+
+
 def copy_slots(slots: int) -> dict[str, Spec]:
     """The slots of the entry point that copies one block."""
     return {

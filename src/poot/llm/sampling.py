@@ -7,7 +7,7 @@ wrapping u32 arithmetic. So a run repeats on any machine, and a graph can draw t
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,7 +22,8 @@ class Sampling:
     are divided by it; then `min_p` keeps the tokens at least so probable as min_p times the most
     probable (0: all), `top_k` the k largest of them (0: all), and `top_p` the fewest of those whose
     probabilities reach p (1: all). Before all that `penalty` divides the logits of tokens that the
-    text holds already, where they are positive, and multiplies the others (1: none). Raises
+    text holds already, where they are positive, and multiplies the others (1: none); then from
+    those of tokens that came n times after the prompt `presence` + n * `frequency` is taken. Raises
     RequestError for options out of range."""
 
     temperature: float = 0.0
@@ -31,6 +32,13 @@ class Sampling:
     seed: int = 0
     min_p: float = 0.0
     penalty: float = 1.0
+    presence: float = 0.0
+    frequency: float = 0.0
+
+    @property
+    def counts(self) -> bool:
+        """Whether it matters how often a token came."""
+        return self.presence != 0 or self.frequency != 0
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.temperature) and self.temperature >= 0):
@@ -45,13 +53,16 @@ class Sampling:
             raise RequestError(
                 f"the repetition penalty is {self.penalty}; needs a number above 0, 1 for none"
             )
+        for name in ("presence", "frequency"):
+            if not math.isfinite(getattr(self, name)):
+                raise RequestError(f"{name} is {getattr(self, name)}; needs a number, 0 for none")
         if not 0 <= self.seed < 1 << 32:
             raise RequestError(f"seed is {self.seed}; needs an integer from 0 to 2^32 - 1")
 
 
-def sample(logits: NDArray[np.float32], how: Sampling, step: int, seen: Iterable[int] = ()) -> int:
+def sample(logits: NDArray[np.float32], how: Sampling, step: int, seen: Sequence[int] = ()) -> int:
     """The token chosen from `logits` [vocab] at step `step` of a run whose text holds the tokens
-    `seen`, which only the penalty looks at.
+    `seen`, of which the last `step` came after the prompt. Only penalties look at them.
 
     A token of logit -inf is never chosen. Raises ValidationError for a NaN, for +inf, or where
     every logit is -inf.
@@ -61,6 +72,8 @@ def sample(logits: NDArray[np.float32], how: Sampling, step: int, seen: Iterable
         at = int(bad[0])
         raise ValidationError(f"step {step}: the logit of token {at} is {logits[at]}, no number")
     logits = penalised(logits, how.penalty, seen)
+    if how.counts:
+        logits = counted(logits, how, seen[max(0, len(seen) - step) :])
     greedy = int(np.argmax(logits))
     if logits[greedy] == -np.inf:
         raise ValidationError(f"step {step}: every logit is -inf, so there is no token to choose")
@@ -84,6 +97,14 @@ def penalised(
         return logits
     changed, by = logits.copy(), np.float32(penalty)
     changed[at] = np.where(logits[at] > 0, logits[at] / by, logits[at] * by)
+    return changed
+
+
+def counted(logits: NDArray[np.float32], how: Sampling, new: Sequence[int]) -> NDArray[np.float32]:
+    """The logits less what `how` takes for the tokens `new`, each as often as it came."""
+    at, counts = np.unique(np.array(new, np.intp), return_counts=True)
+    changed = logits.copy()
+    changed[at] -= np.float32(how.presence) + np.float32(how.frequency) * counts.astype(np.float32)
     return changed
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from poot import api
 from poot.errors import CaptureUnavailable, RequestError
 from poot.ir.graph import Graph
-from poot.llm.adapters import read_adapter
+from poot.llm.adapters import Modules, read_adapter
 from poot.llm.blocks import blocks_for
 from poot.llm.config import LlamaConfig
 from poot.llm.engine import Engine, EngineOptions
@@ -23,8 +23,9 @@ from poot.llm.gguf_file import GgufFile
 from poot.llm.layout import Layout
 from poot.llm.load import Checkpoint, Progress
 from poot.llm.models.paged_decoder import paged_decoder_arrays, paged_decoder_graphs
-from poot.llm.models.paged_llama import paged_llama_arrays, paged_llama_graphs
+from poot.llm.models.paged_llama import llama_modules, paged_llama_arrays, paged_llama_graphs
 from poot.llm.models.parts.kinds import Decoder
+from poot.llm.models.parts.places import lora_modules
 from poot.llm.tensor_files import TensorFiles
 from poot.session import Session
 
@@ -33,12 +34,14 @@ SEQUENCES = 4  # of the whole capacity, that the pools have room for where nobod
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """A model bound to a device, with its engine, which is not started."""
+    """A model bound to a device, with its engine, which is not started. `modules`: what its
+    adapters may change."""
 
     checkpoint: Checkpoint
     program: api.Program
     session: Session
     engine: Engine
+    modules: Modules
 
 
 def default_blocks(capacity: int) -> int:
@@ -85,15 +88,19 @@ def serve_model(
         tokenizer=checkpoint.tokenizer,
         options=options,
     )
+    modules = adapter_modules(checkpoint)
     for name, folder in adapters:
-        if isinstance(config, Decoder):
-            raise RequestError(f"poot's {config.family} from safetensors takes no adapters yet")
-        adapter = read_adapter(
-            folder, heads=config.heads, kv_heads=config.kv_heads, interleaved=True
-        )
-        engine.load_adapter(name, adapter)
+        engine.load_adapter(name, read_adapter(folder, modules))
     progress("bind weights", 1, 1)
-    return Served(checkpoint, program, session, engine)
+    return Served(checkpoint, program, session, engine, modules)
+
+
+def adapter_modules(checkpoint: Checkpoint) -> Modules:
+    """What an adapter of the checkpoint's model may change."""
+    config = checkpoint.config
+    if isinstance(config, Decoder):
+        return Modules(lora_modules(config), {})
+    return Modules(llama_modules(config), {"q": config.heads, "k": config.kv_heads})
 
 
 def paged_graphs(checkpoint: Checkpoint, layout: Layout, *, dtype: str) -> dict[str, Graph]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Sequence as InOrder
 from dataclasses import dataclass
 from typing import Protocol, cast
 
@@ -33,6 +34,11 @@ class Bound(Protocol):
     @property
     def state(self) -> Writable: ...
 
+    @property
+    def binds(self) -> int: ...
+
+    def rebind(self, weights: Mapping[str, object]) -> None: ...
+
     def step(
         self, entry: str = "main", /, *, device_outputs: bool | None = None, **slots: object
     ) -> object: ...
@@ -52,12 +58,12 @@ class Kept(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Want:
-    """How a row's next token is chosen: `step` new tokens came before it, `seen` are the tokens of
-    its text so far."""
+    """How a row's next token is chosen: `seen` are the tokens of its text so far, of which the last
+    `step` came after the prompt."""
 
     sampling: Sampling
     step: int
-    seen: Iterable[int]
+    seen: InOrder[int]
     logprobs: int | None
 
 
@@ -102,7 +108,7 @@ class Stepper:
         slots = self._slots(part)
         entry = prefill_entry(part.bucket, part.tokens)
         if part.tokens == 1:
-            is_sampled = self.layout.sampled and any(w and _needs_choice(w) for w in wants)
+            is_sampled = self.layout.sampled and any(w and _is_devices(w) for w in wants)
             entry = decode_entry(part.bucket, sampled=is_sampled)
             if is_sampled:
                 slots |= self._choices(part.bucket, wants)
@@ -155,7 +161,13 @@ class Stepper:
 
 
 def _needs_choice(want: Want) -> bool:
-    return want.sampling.temperature > 0 or want.sampling.penalty != 1
+    how = want.sampling
+    return how.temperature > 0 or how.penalty != 1 or how.counts
+
+
+def _is_devices(want: Want) -> bool:
+    """Whether the device's choice is worth making. It doesn't count tokens: the host does."""
+    return _needs_choice(want) and not want.sampling.counts
 
 
 def seen_bits(tokens: Iterable[int], words: int) -> NDArray[np.uint32]:
@@ -192,7 +204,8 @@ class _Outputs:
 
     def _picked(self, want: Want, token: int) -> int | None:
         """The device's choice, None where it made none."""
-        return token if token >= 0 and (self.is_picked or not _needs_choice(want)) else None
+        is_made = not _needs_choice(want) or (self.is_picked and _is_devices(want))
+        return token if token >= 0 and is_made else None
 
     def _is_hosts(self, want: Want, token: int, top: float) -> bool:
         is_open = self._picked(want, token) is None

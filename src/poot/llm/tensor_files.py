@@ -34,6 +34,13 @@ DTYPES: Mapping[str, tuple[str, np.dtype]] = {
     "F16": ("f16", np.dtype(np.float16)),
     "BF16": ("bf16", np.dtype(ml_dtypes.bfloat16)),
 }
+# What codes are read in, besides.
+CODES: Mapping[str, np.dtype] = {
+    **{name: held for name, (_, held) in DTYPES.items()},
+    "F8_E4M3": np.dtype(ml_dtypes.float8_e4m3fn),
+    "U8": np.dtype(np.uint8),
+    "I32": np.dtype(np.int32),
+}
 _SIZES = {
     "BOOL": 1, "U8": 1, "I8": 1, "F8_E4M3": 1, "F8_E5M2": 1, "F8_E8M0": 1, "I16": 2, "U16": 2,
     "F16": 2, "BF16": 2, "I32": 4, "U32": 4, "F32": 4, "I64": 8, "U64": 8, "F64": 8,
@@ -93,12 +100,23 @@ class TensorFiles:
         flat = self.maps[info.file][info.start : info.stop]
         return flat.view(DTYPES[info.dtype][1]).reshape(info.shape)
 
+    def raw(self, name: str) -> np.ndarray:
+        """The tensor in its own dtype, codes too, read-only, still on disk; FormatError for a dtype
+        that poot reads none of."""
+        info = self.info(name)
+        if info.dtype not in CODES:
+            raise FormatError(
+                f"{info.file}: tensor {name} is {info.dtype}, which poot reads none of"
+            )
+        flat = self.maps[info.file][info.start : info.stop]
+        return flat.view(CODES[info.dtype]).reshape(info.shape)
+
     def check_finite(self) -> None:
         """Read every weight once. FormatError naming the first tensor with a NaN or Inf in it."""
         for name, info in sorted(self.tensors.items()):
-            if info.dtype not in DTYPES:
+            if info.dtype not in DTYPES and info.dtype != "F8_E4M3":
                 continue
-            flat = self.array(name).reshape(-1)
+            flat = self.raw(name).reshape(-1)
             for start in range(0, flat.size, _CHUNK):
                 bad = np.flatnonzero(~np.isfinite(flat[start : start + _CHUNK]))
                 if bad.size:

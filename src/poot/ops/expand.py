@@ -20,7 +20,7 @@ from poot.ops.elementwise import where
 from poot.ops.record import recording
 from poot.ops.rope import rotate
 from poot.ops.shape import broadcast_to, concat
-from poot.ops.sparse import best_blocks, per_head, visited_keys
+from poot.ops.sparse import best_blocks, per_head, visited_keys, weighed_shares
 
 
 def expand(eqn: Eqn) -> Graph:
@@ -179,6 +179,10 @@ def _selected(eqn: Eqn, ins: list[Array]) -> Result:
     return result.astype(dtype)
 
 
+def _block_scores(eqn: Eqn, ins: list[Array]) -> Array:
+    return weighed_shares(*ins) * _number(eqn, "scale")
+
+
 def _block_topk(eqn: Eqn, ins: list[Array]) -> Array:
     always = str(eqn.attr("always") or "tail")
     scores, positions = ins
@@ -189,6 +193,7 @@ _Rule = tuple[Callable[[Eqn], tuple[str, ...]], Callable[[Eqn, list[Array]], Res
 _RULES: dict[str, _Rule] = {
     "rope": (lambda eqn: ("x", "cos", "sin"), _rope),
     "attention": (_attention_names, _attention),
+    "block_scores": (lambda eqn: ("q", "keys", "weights")[: len(eqn.ins)], _block_scores),
     "block_topk": (lambda eqn: ("scores", "positions"), _block_topk),
     "selected_attention": (_attention_names, _selected),
 }

@@ -13,7 +13,7 @@ import numpy as np
 
 from poot.errors import FormatError
 from poot.ops.array import Array, emit, reshape
-from poot.ops.elementwise import bitcast
+from poot.ops.elementwise import bitcast, maximum, where
 from poot.ops.record import refuse
 
 BLOCK = 32
@@ -29,9 +29,7 @@ def dequant_q4_1(codes: Array, scales: Array, mins: Array, dtype: str = "f32") -
     _need("dequant_q4_1", codes, scales, 8)
     if mins.type != scales.type:
         refuse("dequant_q4_1", "mins like scales", scales=scales.type, mins=mins.type)
-    shift = _lanes(codes, 8, "u32") * 4
-    values = (reshape(codes, (*codes.shape, 1)) >> shift) & 15
-    return _scaled(values.astype(dtype), scales, mins)
+    return _scaled(_nibbles(codes).astype(dtype), scales, mins)
 
 
 def dequant_q8_0(codes: Array, scales: Array, dtype: str = "f32") -> Array:
@@ -56,6 +54,37 @@ def dequant_fp8(codes: Array, scales: Array, dtype: str = "f32") -> Array:
         refuse("dequant_fp8", "codes f8e4m3 [..., in]", codes=codes.type)
     _need_groups("dequant_fp8", codes.shape, scales)
     return _scaled(codes.astype(dtype), scales, None)
+
+
+def dequant_int4(codes: Array, scales: Array, zeros: Array, dtype: str = "f32") -> Array:
+    """(code - zero) * scale. codes u32 [..., in/8] of 4 bits without sign; scales and zeros [...,
+    groups] as in `dequant_int8`, f16 or f32 -> dtype [..., in]. Computed in dtype."""
+    if codes.dtype != "u32" or codes.ndim == 0:
+        refuse("dequant_int4", "codes in u32 words", codes=codes.type)
+    if zeros.type != scales.type:
+        refuse("dequant_int4", "zeros like scales", scales=scales.type, zeros=zeros.type)
+    _need_groups("dequant_int4", (*codes.shape[:-1], codes.shape[-1] * 8), scales)
+    values = reshape(_nibbles(codes).astype(dtype), (*scales.shape, -1))
+    zero = reshape(zeros.astype(dtype), (*zeros.shape, 1))
+    result = (values - zero) * reshape(scales.astype(dtype), (*scales.shape, 1))
+    return reshape(result, (*codes.shape[:-1], codes.shape[-1] * 8))
+
+
+def dequant_mxfp4(codes: Array, scales: Array, dtype: str = "f32") -> Array:
+    """Twice the code times scale. codes u32 [..., in/8] of 4 bits (OCP Microscaling, E2M1: a sign,
+    two bits of exponent, one of mantissa: 0, 0.5, 1, 1.5, 2, 3, 4, 6); scales [..., in/32], half
+    of what the format says, of a float dtype -> dtype [..., in]. Computed in dtype."""
+    _need("dequant_mxfp4", codes, scales, 8)
+    code = _nibbles(codes)
+    size = code & 7
+    normal = ((size & 1) | 2) << (maximum(size >> 1, 1) - 1)
+    twice = where(size < 2, size, normal).astype(dtype)
+    return _scaled(where(code < 8, twice, -twice), scales, None)
+
+
+def _nibbles(codes: Array) -> Array:
+    """u32 [..., words, 8]: the codes of each word."""
+    return (reshape(codes, (*codes.shape, 1)) >> (_lanes(codes, 8, "u32") * 4)) & 15
 
 
 def _need(op: str, codes: Array, scales: Array, a_word: int | None) -> None:
@@ -116,6 +145,14 @@ def pack_q8_0(raw: bytes | np.ndarray, shape: tuple[int, ...]) -> tuple[np.ndarr
     34 bytes for 32 codes. Raises FormatError where raw is of another length."""
     blocks = _blocks("Q8_0", raw, shape, _Q8_0)
     return pack_int8(blocks["codes"].reshape(shape)), blocks["scale"].copy()
+
+
+def pack_int4(codes: np.ndarray) -> np.ndarray:
+    """u32 [..., in/8] of codes 0 .. 15, u8 [..., in]. Raises FormatError where 8 doesn't divide a
+    row."""
+    if codes.dtype != np.uint8 or codes.ndim == 0 or codes.shape[-1] % 8:
+        raise FormatError(f"pack_int4 needs u8 [..., 8n]: codes={codes.dtype}{list(codes.shape)}")
+    return _words(codes, 4)
 
 
 def pack_int8(codes: np.ndarray) -> np.ndarray:

@@ -2,15 +2,17 @@
 
 A row at position p of its request sees n = p + 1 tokens. Block b is positions b * ratio up to
 (b + 1) * ratio. `always` is what a row visits besides its list: "tail", the unfinished block
-[C * ratio, p] with C = n // ratio, or "own", the row's own block [C * ratio, p] with C = p //
-ratio; candidates for the list are the blocks below C. Positions are i32 [B, Lq], one a query row.
+[C * ratio, p] with C = n // ratio, "own", the row's own block [C * ratio, p] with C = p // ratio,
+"window(w)", the last w keys and what of their first block stands before them [C * ratio, p] with
+C = (n - w) // ratio, or "none", C = n // ratio; candidates for the list are the blocks below C.
+Positions are i32 [B, Lq], one a query row.
 """
 
 from __future__ import annotations
 
 import math
 
-from poot.ir.rules.selected import ALWAYS
+from poot.ir.rules.selected import KINDS, Always, always_of
 from poot.ops.array import Array, emit, emit_many, reduce, reshape
 from poot.ops.attention import Result, masked, match_heads, scaled_scores, weigh_values
 from poot.ops.elementwise import where
@@ -32,20 +34,23 @@ def block_scores(q: Array, keys: Array, weights: Array | None = None) -> Array:
         refuse("block_scores", "q [B,H,Lq,d] and keys [B,N,d]", q=q.type, keys=keys.type)
     if weights is not None and weights.shape != q.shape[:3]:
         refuse("block_scores", "weights [B,H,Lq]", weights=weights.type, q=q.type)
+    return weighed_shares(q, keys, weights) * (1.0 / math.sqrt(q.shape[3]))
+
+
+def weighed_shares(q: Array, keys: Array, weights: Array | None = None) -> Array:
+    """`block_scores` before it is scaled."""
     batch, heads, rows, width = q.shape
     flat = reshape(q.astype("f32"), (batch, heads * rows, width))
     products = flat @ keys.astype("f32").swapaxes(1, 2)
     share = relu(reshape(products, (batch, heads, rows, keys.shape[1])))
     if weights is not None:
         share = share * reshape(weights.astype("f32"), (*weights.shape, 1))
-    return reduce("sum", share, 1, True) * (1.0 / math.sqrt(width))
+    return reduce("sum", share, 1, True)
 
 
 def _need_kind(op: str, ratio: int, always: str) -> None:
-    if ratio < 1 or always not in ALWAYS:
-        refuse(
-            op, f"a ratio of 1 or more, always {' or '.join(ALWAYS)}", ratio=ratio, always=always
-        )
+    if ratio < 1 or Always.of(always) is None:
+        refuse(op, f"a ratio of 1 or more, always {KINDS}", ratio=ratio, always=always)
 
 
 def _need_positions(op: str, positions: Array, batch: int, rows: int) -> None:
@@ -60,12 +65,14 @@ def _proved(positions: Array, most: int) -> Array:
 
 
 def candidate_blocks(positions: Array, ratio: int, always: str = "tail") -> Array:
-    """C of each row, i32 [B,1,Lq,1], for positions that are not negative."""
+    """C of each row, i32 [B,1,Lq,1], for positions that are not negative; where no key stands
+    before a window it may be less than 0."""
     _need_kind("candidate_blocks", ratio, always)
     if positions.ndim != 2 or positions.dtype != "i32":
         refuse("candidate_blocks", "positions i32 [B,Lq]", positions=positions.type)
     batch, rows = positions.shape
-    seen = positions + 1 if always == "tail" else positions
+    before = 1 - always_of(always).last
+    seen = positions + before if before else positions
     return emit("div", reshape(seen, (batch, 1, rows, 1)), _number(positions, ratio))
 
 
@@ -131,8 +138,10 @@ def visited_keys(ids: Array, positions: Array, ratio: int, keys: int, always: st
         wide = wide[..., :keys]
     t = _indices(ids, (1, 1, 1, keys))
     place = reshape(positions, (batch, 1, rows, 1))
-    start = candidate_blocks(positions, ratio, always) * ratio
     seen = t <= place
+    if not always_of(always).is_any:
+        return wide & seen
+    start = candidate_blocks(positions, ratio, always) * ratio
     return (wide & seen) | ((t >= start) & seen)
 
 

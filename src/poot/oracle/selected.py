@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from poot.ir.rules.selected import always_of
 from poot.oracle.fused import (
     BLOCK_NBYTES,
     f32,
@@ -17,9 +18,27 @@ from poot.oracle.rows import At, row
 
 
 def candidates(positions: np.ndarray, ratio: int, always: str) -> np.ndarray:
-    """How many blocks a row at each position may list: those complete before it; int64."""
-    seen = positions.astype(np.int64) + (1 if always == "tail" else 0)
+    """How many blocks a row at each position may list: those complete before it, or before the
+    keys that it always visits; int64."""
+    seen = positions.astype(np.int64) + (1 - always_of(always).last)
     return np.maximum(seen, 0) // ratio
+
+
+@row("block_scores")
+def block_scores(
+    at: At, q: np.ndarray, keys: np.ndarray, *weights: np.ndarray, scale: float
+) -> np.ndarray:
+    """Products of one query row at a time."""
+    q, keys = at.wide(q), at.wide(keys)
+    batch, _, rows, _ = q.shape
+    out: np.ndarray = np.empty((batch, 1, rows, keys.shape[1]), q.dtype)
+    for r in range(rows):
+        products = q[:, :, r] @ np.swapaxes(keys, 1, 2)
+        share = np.maximum(products, f32(q, 0.0))
+        if weights:
+            share = share * at.wide(weights[0])[:, :, r, None]
+        out[:, 0, r] = share.sum(1) * f32(q, scale)
+    return at.held(out)
 
 
 @row("block_topk")
@@ -98,4 +117,5 @@ def visited(
     t = np.arange(keys)
     where = positions[:, None, :, None]
     start = (candidates(positions, ratio, always) * ratio)[:, None, :, None]
-    return (chosen[..., t // ratio] | (t >= start)) & (t <= where)
+    beyond = (t >= start) if always_of(always).is_any else np.False_
+    return (chosen[..., t // ratio] | beyond) & (t <= where)

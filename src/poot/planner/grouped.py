@@ -10,8 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import cast
 
+from poot.ir.attrs import int_attr
 from poot.ir.dtypes import DTYPES
 from poot.ir.graph import Eqn, Graph, Var
+from poot.ir.rules.selected import always_of
 from poot.limits import DeviceLimits
 from poot.planner.request import Choice, Layout, Schedule, Scratch
 
@@ -23,6 +25,9 @@ MOST_HEADS = 8
 _RESERVED = 1 << 10
 MATRIX_WIDTHS = (64, 128, 256)
 LANE_WIDTHS = (64, 128)
+# Groups that share a unit of listed blocks at the most: the last one adds up the others' parts,
+# and a list is short.
+MOST_PARTS = 16
 # Forms of the op that this schedule has no code for.
 _UNTAKEN = ("k_shared",)
 
@@ -39,12 +44,16 @@ class _Shape:
     dtype: str
     is_live: bool
     is_paged: bool
+    # Of listed blocks, lists a batch row; else 0.
+    lists: int = 0
 
     @property
     def cuts(self) -> int:
         """Sets into which a key head's query heads are cut, so that a unit takes them; 0 where no
-        cut is even."""
+        cut is even. Heads with lists of their own are units of their own."""
         repeat = self.heads // self.kv_heads
+        if self.lists == self.heads:
+            return repeat
         least = -(-repeat // MOST_HEADS)
         return next((n for n in range(least, repeat) if repeat % n == 0), 0) if least > 1 else 1
 
@@ -67,8 +76,9 @@ def _shape_of(at: dict[str, Var]) -> _Shape:
     batch, heads, _, width = at["q"].type.shape
     k = at["k"].type
     keys = at["read"].type.shape[1] if "read" in at else k.shape[2]
+    lists = at["ids"].type.shape[1] if "ids" in at else 0
     return _Shape(
-        batch, heads, k.shape[1], keys, width, k.dtype, "len" in at, "read" in at
+        batch, heads, k.shape[1], keys, width, k.dtype, "len" in at, "read" in at, lists
     )  # fmt: skip
 
 
@@ -89,8 +99,8 @@ def why_not(body: Graph, eqn: Eqn, limits: DeviceLimits) -> str:
     if untaken:
         return f"grouped has no {untaken[0]} yet"
     inputs = {i.var.id for i in body.inputs}
-    if at["k"].id not in inputs or at["v"].id not in inputs:
-        return "keys or values are computed, not read"
+    if any(at[n].id not in inputs for n in ("k", "v", "ids") if n in at):
+        return "keys, values or lists are computed, not read"
     widths = MATRIX_WIDTHS if k.dtype in ("f16", "bf16") else LANE_WIDTHS
     if k.dtype not in ("f16", "bf16", "f32") or q.dtype != k.dtype or v.dtype != k.dtype:
         return f"grouped has no cache of {k.dtype}"
@@ -138,10 +148,12 @@ def _numbers(shape: _Shape, limits: DeviceLimits) -> Numbers:
 
 
 def choose_grouped(
-    body: Graph, limits: DeviceLimits, numbers: Numbers | None = None
+    body: Graph, limits: DeviceLimits, numbers: Numbers | None = None, parts: int = MOST_PARTS
 ) -> Choice | str:
-    """The schedule of a decode, or why it is not taken. `numbers` are for experiments."""
-    (eqn,) = (e for e in body.eqns if e.op == "attention")
+    """The schedule of a decode, or why it is not taken. `numbers` and `parts`, the groups that
+    share a unit of listed blocks at the most, are for experiments. Of selected blocks a unit's keys
+    are the slots of its list."""
+    (eqn,) = (e for e in body.eqns if e.op in ("attention", "selected_attention"))
     reason = why_not(body, eqn, limits)
     if reason:
         return reason
@@ -153,17 +165,58 @@ def choose_grouped(
         return f"{limits.name} has too little workgroup memory"
     warps, residents, stages, tile = found
     groups, spread = geometry(shape.units, limits.compute_units * residents)
+    mergers = 0
+    if shape.lists:
+        groups, spread, mergers = _of_lists(eqn, shape, found, limits, (groups, spread), parts)
+        # Two tiles a subgroup are on their way from the start: a third stage is only more code.
+        if _slots(eqn, shape) <= 2 * tile * warps * spread:
+            stages = 2
     params = {
         "warps": warps, "stages": stages, "tile": tile, "groups": groups, "spread": spread,
         "residents": residents, "cuts": shape.cuts, "matrix": int(is_matrix),
+        "mergers": mergers,
     }  # fmt: skip
     schedule = Schedule("grouped", tuple(sorted(params.items())))
     why = (
         f"{shape.units} units of {shape.repeat} query heads on {groups} groups of {warps} warps, "
         f"{residents} a compute unit, all resident at once"
+        + f", and {mergers} a unit that add up parts"
+        * (mergers > 0)
     )
     scratch = Scratch("u32", _word_count(shape, warps, groups), True)
     return Choice(schedule, (Layout(),) * len(body.inputs), (scratch,), why)
+
+
+def _of_lists(
+    eqn: Eqn, shape: _Shape, numbers: Numbers, limits: DeviceLimits, usual: tuple[int, int],
+    most: int,
+) -> tuple[int, int, int]:  # fmt: skip
+    """(groups, groups a unit, groups a unit that only add up parts) over short lists. Where there
+    is room, a round of channels has a merger, and the fewest groups share a unit with which their
+    subgroups take as few tiles as with all."""
+    warps, residents, _, tile = numbers
+    groups, spread = usual
+    each = limits.compute_units * residents // shape.units
+    rounds = _rounds(shape, warps)
+    tiles = -(-_slots(eqn, shape) // tile)
+    if each >= rounds + 2 and tiles > warps:
+        deep = -(-tiles // (warps * (each - rounds)))
+        spread = -(-tiles // (warps * deep))
+        return shape.units * spread, spread, rounds
+    if spread > most:
+        return shape.units * most, most, 0
+    return groups, spread, 0
+
+
+def _slots(eqn: Eqn, shape: _Shape) -> int:
+    """Keys that a row visits at the most."""
+    listed, ratio = _operands(eqn)["ids"].type.shape[3], int_attr(eqn, "ratio")
+    return min(listed * ratio + always_of(eqn.attr("always")).reach(ratio), shape.keys)
+
+
+def _rounds(shape: _Shape, warps: int) -> int:
+    """Rounds of channel pairs in which a group's lanes go over a unit's results."""
+    return -(-(shape.repeat * shape.width // 2) // (warps * WARP))
 
 
 def _fits(shape: _Shape, numbers: Numbers, limits: DeviceLimits) -> bool:
@@ -173,11 +226,11 @@ def _fits(shape: _Shape, numbers: Numbers, limits: DeviceLimits) -> bool:
     rows = warps * shape.repeat
     heads = 1 << (shape.repeat - 1).bit_length()
     weights = warps * tile * heads * 4 if shape.dtype == "f32" else 0
-    nbytes = ring + rows * (shape.width + 4) * 4 + rows * 8 + weights
+    marks = warps * stages * 4 if shape.lists else 0
+    nbytes = ring + rows * (shape.width + 4) * 4 + rows * 8 + weights + marks
     return nbytes <= (limits.workgroup_nbytes + _RESERVED) // residents - _RESERVED
 
 
 def _word_count(shape: _Shape, warps: int, groups: int) -> int:
     pairs = shape.repeat * shape.width // 2
-    rounds = -(-pairs // (warps * WARP))
-    return groups * pairs * 2 + groups * rounds * warps * 2
+    return groups * pairs * 2 + groups * _rounds(shape, warps) * warps * 2

@@ -14,6 +14,7 @@ from typing import cast
 
 from poot.ir.attrs import int_attr
 from poot.ir.graph import Eqn, Graph
+from poot.ir.rules.selected import always_of
 from poot.limits import DeviceLimits
 from poot.planner.panels import GROUPS_A_THREAD, strip_rows
 from poot.planner.request import Choice, Layout, Schedule, Scratch
@@ -48,7 +49,7 @@ def choose_key_blocks(body: Graph, limits: DeviceLimits) -> Choice | None:
         listed, ratio = at["ids"].type.shape[3], int_attr(eqn, "ratio")
         if rows != 1 or (at["ids"].type.shape[1] == heads != kv_heads):
             return None
-        keys = min(keys, (listed + 1) * ratio)
+        keys = min(keys, listed * ratio + always_of(eqn.attr("always")).reach(ratio))
     if not batch * heads * rows or not keys or not width or not value_width:
         return None
     lanes = limits.vector

@@ -13,13 +13,14 @@ from poot.errors import AttentionLds, CapabilityError
 from poot.ir.attrs import int_attr, ints_attr
 from poot.ir.graph import Eqn, Graph
 from poot.limits import DeviceLimits
+from poot.planner.grouped import choose_grouped
 from poot.planner.grouped_split import grouped_split
 from poot.planner.key_blocks import choose_key_blocks
 from poot.planner.panels import choose_panels
 from poot.planner.powers import power_of_two_below
 from poot.planner.products import choose_matmul
 from poot.planner.request import Choice, Layout, Schedule, Scratch
-from poot.planner.selected import choose_best_blocks, choose_selected
+from poot.planner.selected import choose_best_blocks, choose_block_scores, choose_selected
 from poot.planner.spills import new_part, spill_scratch
 from poot.planner.tiled import choose_on_card
 
@@ -42,6 +43,9 @@ def _one(body: Graph, op: str) -> Eqn:
 
 def choose_elementwise(body: Graph, updates: Updates, limits: DeviceLimits) -> tuple[Schedule, str]:
     """A few elements a lane; four where that still leaves groups for every compute unit."""
+    scores = [e for e in body.eqns if e.op == "block_scores"]
+    if scores:
+        return choose_block_scores(scores[0], limits)
     best = [e for e in body.eqns if e.op == "block_topk"]
     if best:
         return choose_best_blocks(best[0], limits)
@@ -195,7 +199,11 @@ def choose(body: Graph, anchor: str, updates: Updates, limits: DeviceLimits) -> 
     if of_blocks is not None:
         return of_blocks
     if selected is not None:
+        on_card = choose_grouped(body, limits) if limits.target == "ptx" else ""
+        if isinstance(on_card, Choice):
+            return on_card
         schedule, scratch, reason = choose_selected(body, selected, limits)
+        reason = f"{reason}; {on_card}" if on_card else reason
         scratch = (*spill_scratch(body, anchor, updates, limits), *scratch)
         return Choice(schedule, (Layout(),) * len(body.inputs), scratch, reason)
     whole = WHOLE.get(limits.target, {}).get(anchor)

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from poot.errors import AttentionLds
+from poot.errors import AttentionLds, CapabilityError
 from poot.ir.attrs import int_attr, strs_attr
 from poot.ir.graph import Eqn, Graph
+from poot.ir.rules.selected import Always, always_of
 from poot.limits import DeviceLimits
 from poot.planner.powers import power_of_two_below
 from poot.planner.request import Schedule, Scratch
@@ -32,6 +33,8 @@ MOST_SPLITS = 16
 # Slots of a split at the least: merging costs more than it gains below.
 LEAST_SLOTS = 128
 LONG_ROW = 8192
+# Subgroups of the largest group.
+WARPS = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +51,7 @@ class Shape:
     lists: int
     listed: int
     ratio: int
+    always: Always
 
     @property
     def sharing(self) -> int:
@@ -58,7 +62,8 @@ class Shape:
     @property
     def slots(self) -> int:
         """Keys that one row visits at the most."""
-        return min((self.listed + 1) * self.ratio, -(-self.keys // self.ratio) * self.ratio)
+        slots = self.listed * self.ratio + self.always.reach(self.ratio)
+        return min(slots, -(-self.keys // self.ratio) * self.ratio)
 
 
 def shape_of(eqn: Eqn) -> Shape:
@@ -69,7 +74,7 @@ def shape_of(eqn: Eqn) -> Shape:
     ids = at["ids"].type.shape
     return Shape(
         batch, heads, at["k"].type.shape[1], rows, keys, width, at["v"].type.shape[-1], ids[1],
-        ids[3], int_attr(eqn, "ratio"),
+        ids[3], int_attr(eqn, "ratio"), always_of(eqn.attr("always")),
     )  # fmt: skip
 
 
@@ -121,7 +126,7 @@ def _may_share(body: Graph, eqn: Eqn, limits: DeviceLimits) -> bool:
 def union_room(eqn: Eqn, rows: int) -> int:
     """How many blocks the lists of so many rows name at the most, their own blocks among them."""
     s = shape_of(eqn)
-    return min(rows * (s.listed + 1), -(-s.keys // s.ratio))
+    return min(rows * (s.listed + s.always.blocks(s.ratio)), -(-s.keys // s.ratio))
 
 
 def _tile(s: Shape, limits: DeviceLimits, may_share: bool) -> tuple[int, int, int, int]:
@@ -181,9 +186,73 @@ def _splits(
     return max(1, min(MOST_SPLITS, wanted))
 
 
+# Blocks that one product takes, words of keys that a lane holds at a time, query heads of a
+# product, and subgroups of a group.
+SCORED = 16
+_KEY_WORDS = 64
+_SCORE_WARPS, _SCORE_RESIDENTS = 8, 2
+
+
+def choose_block_scores(eqn: Eqn, limits: DeviceLimits) -> tuple[Schedule, str]:
+    """How many tiles of 16 blocks a subgroup loads together, and how many groups share all of
+    them. Raises CapabilityError where there is no kernel."""
+    keys = eqn.ins[1].type
+    batch, blocks, width = keys.shape
+    known = limits.target == "ptx" and limits.has_matrix_units and limits.subgroup == 32
+    if not known or keys.dtype not in ("f16", "bf16") or width % 32 or width > 256:
+        raise CapabilityError(
+            f"block_scores over keys {keys} has no kernel on {limits.name}; it is formed only "
+            "where there is one"
+        )
+    turns = max(1, _KEY_WORDS // (width // 4))
+    if batch * blocks <= SCORED * _SCORE_WARPS * _SCORE_RESIDENTS * limits.compute_units:
+        turns = 1  # every subgroup has one tile, and fewer have two
+    steps = batch * -(-blocks // (SCORED * turns))
+    most = limits.compute_units * _SCORE_RESIDENTS
+    groups = max(1, min(most, -(-steps // _SCORE_WARPS)))
+    params = {
+        "threads": 32 * _SCORE_WARPS, "turns": turns, "groups": groups,
+        "residents": _SCORE_RESIDENTS,
+    }  # fmt: skip
+    reason = f"{batch} x {blocks} blocks of {width}, {turns} x {SCORED} at a time"
+    return Schedule("block_scores", tuple(sorted(params.items()))), reason
+
+
+# Words of a row that a lane holds in registers at the most, and lanes of such a group.
+MOST_HELD = 32
+HELD_LANES = (128, 256, 512, 1024)
+# Lanes that hold a part of a row are to be few against its words, or looking at parts is in vain.
+_WORDS_A_PART = 8
+
+
+def _held(blocks: int, most: int, limits: DeviceLimits) -> Schedule | None:
+    """The schedule that holds a row in registers, where subgroups are of 32 lanes and it fits."""
+    if limits.target != "ptx" or limits.subgroup != 32:
+        return None
+    vector = 4 if blocks % 4 == 0 else 1
+    lanes = next((n for n in HELD_LANES if blocks <= 8 * n), HELD_LANES[-1])
+    vectors = -(-blocks // (lanes * vector))
+    words = vectors * vector
+    if words > MOST_HELD or lanes > limits.threads:
+        return None
+    if 4 * (words * lanes + 2 * lanes + 4 * WARPS) > limits.workgroup_nbytes:
+        return None
+    parts = next((n for n in (1, 2, 4) if n * lanes >= 2 * most), 0)
+    if parts and (words % parts or words // parts < _WORDS_A_PART):
+        parts = 0
+    params = {
+        "lanes": lanes, "threads": lanes, "vector": vector, "vectors": vectors, "parts": parts,
+    }  # fmt: skip
+    return Schedule("held_topk", tuple(sorted(params.items())))
+
+
 def choose_best_blocks(eqn: Eqn, limits: DeviceLimits) -> tuple[Schedule, str]:
-    """Lanes for a row of a block_topk, and whether its numbers are staged in workgroup memory."""
+    """Lanes for a row of a block_topk, and whether its numbers are held in registers, or staged in
+    workgroup memory."""
     blocks, most = eqn.ins[0].type.shape[3], eqn.out.type.shape[3]
+    held = _held(blocks, most, limits)
+    if held is not None:
+        return held, f"{held.get('lanes')} lanes hold a row of {blocks} blocks, {most} taken"
     wide = 1024 if blocks >= LONG_ROW and limits.target == "ptx" else 256
     lanes = power_of_two_below(max(1, min(wide, limits.threads, max(blocks // 4, 16))))
     need = (256 + 32 + 3 * lanes + 4 * 64) * 4

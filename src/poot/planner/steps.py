@@ -23,6 +23,7 @@ ANCHORS = {
     "selected_attention": "attention",
 }
 IN_PLACE = ("dynamic_update_slice", "scatter_update")
+_CHIEF = (*ANCHORS, "topk", "block_scores", "block_topk", "argmax", "rope", *IN_PLACE)
 
 Updates = tuple[tuple[int, int], ...]
 Places = tuple[int, ...]
@@ -93,7 +94,7 @@ def describe(body: Graph) -> str:
         for e in body.eqns
         if e.op not in ("reshape", "broadcast", "transpose", "const", "iota", "slice")
     ]
-    chief = [n for n in names if n in (*ANCHORS, "topk", "block_topk", "argmax", "rope", *IN_PLACE)]
+    chief = [n for n in names if n in _CHIEF]
     rest = len(names) - len(chief)
     shown = " ".join(dict.fromkeys(chief)) or (names[0] if names else "copy")
     return f"{shown} +{rest}" if chief and rest else shown

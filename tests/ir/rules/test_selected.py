@@ -37,6 +37,15 @@ def test_block_topk_refuses_what_is_no_list_of_scores():
     refused("always tail or own", "block_topk", scores, at, k=4, ratio=4, always="none")
 
 
+def test_block_scores_are_one_a_row_and_block():
+    q, keys = "bf16[2,4,5,64]", "bf16[2,40,64]"
+    assert typed("block_scores", q, keys, scale=1.0) == "f32[2,1,5,40]"
+    assert typed("block_scores", q, keys, "f32[2,4,5]", scale=1.0) == "f32[2,1,5,40]"
+    refused("keys [B,N,d] in q's dtype", "block_scores", q, "bf16[2,40,32]", scale=1.0)
+    refused("float q [B,H,Lq,d]", "block_scores", q, "f16[2,40,64]", scale=1.0)
+    refused("float weights [B,H,Lq]", "block_scores", q, keys, "f32[2,4,1]", scale=1.0)
+
+
 def test_selected_attention_takes_its_width_from_v_and_its_rows_from_q():
     assert selected() == "f32[2,6,5,8]"
     assert selected({"lse": True, "always": "own"}) == "f32[2,6,5,8] f32[2,6,5]"
@@ -69,7 +78,8 @@ def test_what_does_not_fit_is_refused():
     declined("pools", read="i32[2,7]")
     declined("read i32", k="f32[50,3,16]", v="f32[50,3,8]", read="i32[7]")
     declined("a ratio", {"ratio": 0})
-    declined("always", {"always": "none"})
+    for always in ("some", "window(0)", "window", "window(03)"):
+        declined("always", {"always": always})
     with pytest.raises(TypeRuleError, match="operands in order"):
         selected(len="i32[2]", read="i32[2,7]")
     with pytest.raises(TypeRuleError, match="q, k, v, ids, positions"):

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import itertools
+from pathlib import Path
+
 import ml_dtypes
 import numpy as np
 import pytest
 
+from poot.api import compile as compile_with
 from poot.errors import RequestError
 from poot.ir.graph import Eqn, Graph, Weight
 from poot.limits import profile
 from poot.llm.models.decoder import decoder_arrays, decoder_graphs
 from poot.passes.pipeline import run_pipeline
-from tests.support.everywhere import compile_on
-from tests.support.hf_run import IDS, fed, on_oracle, stepper, tiny
+from tests.support.everywhere import compile_on, on
+from tests.support.hf_coded import logits_of_values, save_coded
+from tests.support.hf_run import IDS, fed, on_oracle, read, stepper, tiny
 from tests.support.hf_tiny import TINY, hf_logits
 
 # f32 sums of at most 192 products of unit size in another order; Gemma's logits are the largest.
 ATOL = 1e-4
+GPU_ATOL = 1e-3  # besides: sines, exponentials and divisions of a GPU's own accuracy
 
 
 @pytest.mark.parametrize("name", TINY)
@@ -35,6 +41,16 @@ def test_logits_are_those_of_transformers_on_the_cpu(name: str):
     step = stepper(tiny(name), "cpu", 64, (1, 16))
     got = fed(step, IDS, [16] + [1] * 32)
     np.testing.assert_allclose(got, hf_logits(name, IDS), rtol=0, atol=ATOL)
+
+
+@on("vulkan", "wgpu")
+@pytest.mark.parametrize("name", TINY)
+def test_logits_are_those_of_transformers_on_a_gpu_in_chunks_and_32_steps(target: str, name: str):
+    step = stepper(tiny(name), target, 64, (1, 16))
+    want = hf_logits(name, IDS)
+    for cuts in ([16] + [1] * 32, [16, 16, 16]):
+        got = fed(step, IDS, cuts)
+        np.testing.assert_allclose(got, want, rtol=0, atol=GPU_ATOL, err_msg=str(cuts))
 
 
 def fused(graph: Graph, profile_name: str) -> list[Eqn]:
@@ -102,6 +118,54 @@ def test_on_the_cpu_bf16_matrices_take_two_bytes_an_element_of_device_memory():
         for dtype in ("file", "f32")
     )
     assert short < 0.75 * whole  # caches and tables are f32 in both
+
+
+CODED = {
+    "fp8": "deepseek_v3", "fp8_rows": "mistral", "awq": "llama_biased", "gptq": "phi3",
+    "mxfp4": "gpt_oss_wide",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "target, method",
+    [*itertools.product(("oracle", "cpu"), CODED), ("vulkan", "fp8"), ("vulkan", "mxfp4"),
+     ("wgpu", "fp8_rows"), ("wgpu", "awq")],
+)  # fmt: skip
+def test_a_checkpoint_in_codes_stays_in_codes_and_means_their_values(
+    target: str, method: str, tmp_path: Path
+):
+    folder = save_coded(CODED[method], method, tmp_path)
+    given, ids = read(folder), IDS[:18]
+    want = logits_of_values(folder, ids)
+    got = fed(stepper(given, target, 32, (1, 16)), ids, [16, 1, 1])
+    np.testing.assert_allclose(got, want, rtol=0, atol=ATOL if target == "oracle" else GPU_ATOL)
+    arrays = decoder_arrays(given.files, given.model, capacity=32)
+    codes = [x for name, x in arrays.items() if name.endswith(".codes")]
+    assert {str(x.dtype) for x in codes} == {"float8_e4m3fn" if "fp8" in method else "uint32"}
+
+
+@pytest.mark.parametrize("method", ["fp8", "gptq", "mxfp4"])
+def test_no_decoded_matrix_is_stored(method: str, tmp_path: Path):
+    given = read(save_coded(CODED[method], method, tmp_path))
+    program = compile_with(given.graphs(32, (1,)), "h200", cache=False)
+    plan = program.plan.entries[0]
+    most = max(place.nbytes for step in plan.steps for place in step.outs)
+    assert most <= 4 * 1024  # the least of these matrices has 6 KB in f32
+    assert (
+        program.memory().nbytes
+        < compile_with(given.graphs(32, (1,), "f32"), "h200").memory().nbytes
+    )
+
+
+@pytest.mark.parametrize("method", ["gptq", "mxfp4"])
+def test_codes_are_decoded_before_the_bind_where_another_dtype_is_asked_for(
+    method: str, tmp_path: Path
+):
+    folder = save_coded(CODED[method], method, tmp_path)
+    given, ids = read(folder), IDS[:16]
+    arrays = decoder_arrays(given.files, given.model, capacity=32, dtype="f32")
+    got = fed(on_oracle(given.graphs(32, (16,), "f32"), arrays), ids, [16])
+    np.testing.assert_allclose(got, logits_of_values(folder, ids), rtol=0, atol=ATOL)
 
 
 @pytest.mark.parametrize(

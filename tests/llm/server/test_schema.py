@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from pydantic import ValidationError
 
 from poot.errors import RequestError
 from poot.llm.server.schema import ChatAsked, CompletionAsked
@@ -26,9 +27,17 @@ def test_prompts_are_texts_or_ids(prompt: object, want: list[object]):
 
 
 def test_neutral_values_of_what_is_not_done_are_let_by():
-    asked(frequency_penalty=0, presence_penalty=0.0, logit_bias={}, best_of=1, echo=False).check()
+    asked(frequency_penalty=0, logit_bias={}, best_of=1, echo=False).check()
     with pytest.raises(RequestError, match="best_of is not supported; leave it out"):
         asked(best_of=2).check()
+
+
+@pytest.mark.parametrize("name", ["frequency_penalty", "presence_penalty"])
+def test_penalties_lie_between_minus_two_and_two(name: str):
+    for value in (-2.0, 0, 2):
+        asked(**{name: value}).check()
+    with pytest.raises(ValidationError):
+        asked(**{name: 2.1})
 
 
 def test_stops_are_a_text_or_several():

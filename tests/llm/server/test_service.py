@@ -36,8 +36,9 @@ def test_defaults_are_openais(made: Service):
 
 def test_every_option_reaches_the_sampling(made: Service):
     fields = {"temperature": 0.5, "top_k": 3, "top_p": 0.9, "min_p": 0.1, "seed": -1}
-    request = made.completion(completion(**fields, repetition_penalty=1.5)).requests[0]
-    assert request.sampling == Sampling(0.5, 3, 0.9, 2**32 - 1, 0.1, 1.5)
+    fields |= {"repetition_penalty": 1.5, "presence_penalty": 1.0, "frequency_penalty": -0.5}
+    request = made.completion(completion(**fields)).requests[0]
+    assert request.sampling == Sampling(0.5, 3, 0.9, 2**32 - 1, 0.1, 1.5, 1.0, -0.5)
 
 
 def test_texts_of_one_prompt_have_seeds_of_their_own(made: Service):

@@ -80,3 +80,11 @@ def test_a_mask_of_more_axes_than_the_scores_is_a_stage_as_any(kind: str):
 
     arrays = (normal(0, 2, 5, 8), normal(1, 2, 7, 8), normal(2, 2, 7, 6), normal(3, 1, 1, 5, 7))
     assert operands(only(rewrite_of(fn, *arrays)))["q"] == "f32[1,2,5,8]"
+
+
+def test_zero_added_to_the_scores_is_no_mask():
+    def fn(q: Array, k: Array, v: Array) -> Array:
+        return ops.softmax(q @ k.swapaxes(1, 2) * 0.5 + ops.zeros((1, 1, 1))) @ v
+
+    arrays = (normal(0, 2, 5, 8), normal(1, 2, 7, 8), normal(2, 2, 7, 6))
+    assert operands(only(rewrite_of(fn, *arrays))).keys() == {"q", "k", "v"}

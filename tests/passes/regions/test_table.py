@@ -22,7 +22,7 @@ from poot.passes.regions.table import (
 # Ops that a kernel can't evaluate at a load: they anchor a launch, or are one.
 ANCHORED = {
     "matmul", "reduce", "attention", "topk", "argmax", "scatter_update", "region", "block_topk",
-    "selected_attention",
+    "selected_attention", "block_scores",
 }  # fmt: skip
 
 

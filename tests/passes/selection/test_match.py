@@ -172,7 +172,7 @@ def test_a_mask_written_by_hand_fuses():
 @pytest.mark.parametrize(
     "name, words",
     [
-        ("no tail", "no row visits its unfinished block"),
+        ("no tail", "stand alone, whatever the row's position is"),
         ("tail of another ratio", "counted apart"),
         ("tail from the position", "counted apart"),
         ("tail one block early", "does not begin at a block"),

@@ -11,13 +11,14 @@ from dataclasses import dataclass
 
 from poot.codegen.gen.grid import each_group
 from poot.codegen.gen.index import Index
-from poot.codegen.gen.job import Job, open_job
+from poot.codegen.gen.job import MOST_ELEMS, Job, open_job
 from poot.codegen.gen.lowered import KernelCall, Lowered
 from poot.codegen.gen.sinks import Sink, open_sinks
 from poot.codegen.gen.word_updates import store_update_word, update_words
 from poot.codegen.kir.build import BOOL, Val
 from poot.limits import DeviceLimits
 from poot.planner.request import Request
+from poot.planner.spills import new_part
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,5 +100,9 @@ def store_items(job: Job, sinks: list[Sink], per: int) -> KernelCall:
 def lower_elementwise(request: Request, limits: DeviceLimits) -> Lowered:
     """Every output's elements, in one launch."""
     job = open_job(request, limits, "elementwise", request.schedule.get("threads"))
+    # What is stored is counted by signed words; where it goes in a State, and what it is read from,
+    # is only added up.
+    stored = (new_part(request.body, request.updates, n) for n in range(len(request.body.outputs)))
+    job.counts_long = all(v.type.elems <= MOST_ELEMS for v in stored)
     job.bind_inputs(skip=(i for _, i in request.updates))
     return Lowered((store_items(job, open_sinks(job), request.schedule.get("per")),))

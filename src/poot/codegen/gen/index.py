@@ -151,19 +151,23 @@ class Indexer:
     def value(self, index: Index) -> Val:
         """The index in a register, or as a literal. Atoms made first are added first, so that what
         a loop does not change is summed outside it. Raises CapabilityError past 31 bits."""
-        k = self.k
         if index.high >= 1 << 31:
             raise CapabilityError(
                 f"an index reaches {index.high}, and kernels count elements in 31 bits; split the "
                 "value that it stands in"
             )
+        return self.word(index)
+
+    def word(self, index: Index) -> Val:
+        """The low word of an index, for an address in a buffer that is read by one without a
+        sign."""
+        k = self.k
+        const = (index.const + (1 << 31)) % (1 << 32) - (1 << 31)
         total: Val | None = None
         for atom, c in index.terms:
             term = atom.value * c
             total = term if total is None else total + term
-        if total is None:
-            return k.lit(index.const, I32)
-        return total + index.const
+        return k.lit(const, I32) if total is None else total + const
 
     def divmod(self, index: Index, divisor: int) -> tuple[Index, Index]:
         """Quotient and remainder of a non-negative index by a positive constant."""

@@ -50,7 +50,10 @@ def maker_of(body: Graph, var: Var) -> Eqn | None:
 @dataclass(slots=True)
 class Job:
     """One kernel of a request. `args` follows the kernel's parameters. `ok` is the word under which
-    State is written, once a sink has loaded it. `inputs` has the bound parameters, by value."""
+    State is written, once a sink has loaded it. `inputs` has the bound parameters, by value.
+    `counts_long` says that what the generator does with addresses holds past 31 bits too: it adds
+    and multiplies, and compares coordinates alone.
+    """
 
     request: Request
     limits: DeviceLimits
@@ -61,6 +64,7 @@ class Job:
     args: list[tuple[str, int]] = field(default_factory=list[tuple[str, int]])
     ok: Val | None = None
     inputs: dict[int, Memory] = field(default_factory=dict[int, Memory])
+    counts_long: bool = False
 
     def memory(
         self,
@@ -72,7 +76,7 @@ class Job:
     ) -> Memory:
         """A new parameter that holds a value of this type. Raises CapabilityError where its
         elements can't be counted."""
-        _need_addressable(type)
+        _need_addressable(type, is_long=self.counts_long and self.limits.target == "ptx")
         cell = cell or cell_of(type.dtype, self.limits)
         self.k.param(name, cell.param, -(-type.elems // cell.per), access)
         self.args.append(arg)
@@ -147,13 +151,16 @@ def open_job(
     return job
 
 
-# Elements that an i32 counts, with room for a launch's last group to pass the end.
+# Elements that an i32 counts, with room for a launch's last group to pass the end; and those that
+# PTX addresses, by a word without a sign.
 MOST_ELEMS = (1 << 31) - (1 << 20)
+MOST_LONG = (1 << 32) - (1 << 20)
 
 
-def _need_addressable(type: TensorType) -> None:
-    if type.elems > MOST_ELEMS:
+def _need_addressable(type: TensorType, *, is_long: bool) -> None:
+    bits, most = (32, MOST_LONG) if is_long else (31, MOST_ELEMS)
+    if type.elems > most:
         raise CapabilityError(
             f"an operand {type} has {type.elems} elements, and kernels count elements in "
-            "31 bits; split it"
+            f"{bits} bits; split it"
         )

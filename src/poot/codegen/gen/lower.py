@@ -20,6 +20,8 @@ from poot.codegen.gen.matmul.tiled import lower_gemm
 from poot.codegen.gen.rank import lower_argmax, lower_topk
 from poot.codegen.gen.reduce import lower_reduce
 from poot.codegen.gen.selection.best_blocks import lower_best_blocks
+from poot.codegen.gen.selection.block_scores import lower_block_scores
+from poot.codegen.gen.selection.held import lower_held_topk
 from poot.codegen.gen.selection.tiles import lower_selected
 from poot.errors import CapabilityError
 from poot.limits import DeviceLimits
@@ -30,12 +32,14 @@ PULL_MODULES = (pull_math, pull_shape)
 
 SCHEDULES: dict[str, Callable[[Request, DeviceLimits], Lowered]] = {
     "argmax": lower_argmax,
+    "block_scores": lower_block_scores,
     "block_topk": lower_best_blocks,
     "elementwise": lower_elementwise,
     "gemm": lower_gemm,
     "gemv": lower_gemv,
     "grouped": lower_grouped,
     "grouped_split": lower_grouped_split,
+    "held_topk": lower_held_topk,
     "key_blocks": lower_key_blocks,
     "panels": lower_panels,
     "reduce": lower_reduce,

@@ -89,9 +89,9 @@ class Memory:
             place = at.const % wide
             base = at + -place
             if all(c % wide == 0 for _, c in base.terms):
-                wide_load = self.k.load(self.name, self.indexer.value(base), wide, self.cache)
+                wide_load = self.k.load(self.name, self._address(base), wide, self.cache)
                 return self.k.extract(wide_load, place)
-        return self.k.load(self.name, self.indexer.value(at), cache=self.cache)
+        return self.k.load(self.name, self._address(at), cache=self.cache)
 
     def decode(self, got: Val) -> Val:
         """An element of the parameter, read, as its register type; the cell holds one."""
@@ -138,4 +138,7 @@ class Memory:
         return self.k.cast(value, self.cell.param)
 
     def _address(self, at: Index | Val) -> Val:
-        return self.indexer.value(at) if isinstance(at, Index) else at
+        if not isinstance(at, Index):
+            return at
+        is_long = self.elems >= 1 << 31
+        return self.indexer.word(at) if is_long else self.indexer.value(at)

@@ -203,7 +203,7 @@ def instructions(body: Iterable[Stmt]) -> Iterator[Ins]:
 @dataclass(frozen=True, slots=True)
 class Param:
     """A device buffer. `elems` is how many elements a launch may touch from its base (0 <= index <
-    elems).
+    elems). Past what a signed word counts, an index is read as an unsigned one (PTX alone).
 
     `access` is "r", "w" or "rw". `align` is the promise on the base address, in bytes.
     """
@@ -213,6 +213,11 @@ class Param:
     elems: int
     access: str
     align: int = 16
+
+    @property
+    def is_long(self) -> bool:
+        """Whether its elements are as many as a signed word doesn't count."""
+        return self.elems >= 1 << 31
 
 
 @dataclass(frozen=True, slots=True)

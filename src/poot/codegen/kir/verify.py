@@ -24,6 +24,7 @@ from poot.codegen.kir.nodes import (
     Kernel,
     Lit,
     Operand,
+    Param,
     Reg,
     Roles,
     Stmt,
@@ -255,6 +256,8 @@ class _Checker:
             whole = [*ins.dsts, *ins.args[1:]] if ins.op in ("load", "store") else []
             lanes = max((x.type.lanes for x in whole if isinstance(x.type, Ty)), default=1)
             index = int(ins.args[0].value)
+            if isinstance(mem, Param) and mem.is_long and index < 0:
+                index += 1 << 32
             if mem is not None and not 0 <= index <= mem.elems - lanes:
                 self.fail(f"an index inside {mem.name}, of {mem.elems} elements", at)
             if index % lanes:

@@ -3,7 +3,8 @@
 Workgroup arrays lie one behind the other in one block, `smem`; past 48 KiB the block is sized at
 the launch (CUDA C++ Programming Guide, compute capability 7.x and later). An address is a base, 64
 bits wide on the device and 32 in the workgroup, and an index in 32 bits where it is one; constant
-parts of an index go into the instruction.
+parts of an index go into the instruction. Of a buffer of 2^31 elements or more the index is read
+unsigned, whole: then no part of it may be taken apart.
 """
 
 from __future__ import annotations
@@ -70,6 +71,10 @@ class Memory:
         assert found is not None, name
         return found
 
+    def is_long(self, name: str) -> bool:
+        """Whether a buffer has elements that a signed index doesn't count."""
+        return name in self.params and self.params[name].is_long
+
     def is_buffer(self, name: object) -> bool:
         return str(name) in self.params
 
@@ -86,17 +91,20 @@ class Memory:
         """Where element `index` lies."""
         mem = str(name)
         nbytes = element_nbytes(self.decl(mem))
-        root, extra = b.rooted(index)
+        is_long = self.is_long(mem)
+        root, extra = (b.resolve(index), 0) if is_long else b.rooted(index)
         start = self._layout.get(mem, 0)
         base = self.base(b, mem)
         if abs(extra * nbytes) + start > _REACH:
             root, extra = b.resolve(index), 0
         if isinstance(root, Lit):
-            return self._fixed(b, base, int(root.value) + extra, nbytes, start, mem)
+            at = int(root.value) + extra
+            at += 1 << 32 if is_long and at < 0 else 0
+            return self._fixed(b, base, at, nbytes, start, mem)
         spell = b.one(root)
         key = ("place", base, spell, nbytes)
         is_fixed = not root.mutable
-        make = self._maker(b, base, root, spell, nbytes, mem in self.params)
+        make = self._maker(b, base, root, spell, nbytes, mem)
         return Place(b.shared(key, make) if is_fixed else make(), start + extra * nbytes)
 
     def _fixed(self, b: Body, base: str, at: int, nbytes: int, start: int, mem: str) -> Place:
@@ -106,9 +114,9 @@ class Memory:
         return Place(b.ins("add.s64", "d", base, str(offset)), 0)
 
     def _maker(
-        self, b: Body, base: str, root: Operand, spell: str, nbytes: int, wide: bool
+        self, b: Body, base: str, root: Operand, spell: str, nbytes: int, mem: str
     ) -> Callable[[], str]:
-        dtype = dtype_of(root)
+        dtype, wide = dtype_of(root), mem in self.params
 
         def make() -> str:
             if not wide:
@@ -118,8 +126,8 @@ class Memory:
                 return b.ins("mad.lo.s32", "r", index, str(nbytes), base)
             if KIND[dtype] == "d":
                 return b.ins("mad.lo.s64", "d", spell, str(nbytes), base)
-            return b.ins(f"mad.wide.{'u' if dtype == 'u32' else 's'}32", "d", spell,
-                         str(nbytes), base)  # fmt: skip
+            sign = "u" if dtype == "u32" or self.is_long(mem) else "s"
+            return b.ins(f"mad.wide.{sign}32", "d", spell, str(nbytes), base)
 
         return make
 
@@ -132,7 +140,7 @@ class Memory:
         nbytes, base = str(element_nbytes(self.decl(name))), self.base(b, name)
         if name in self.arrays:
             return b.ins("mad.lo.s32", "r", index, nbytes, base)
-        return b.ins("mad.wide.s32", "d", index, nbytes, base)
+        return b.ins(f"mad.wide.{'u' if self.is_long(name) else 's'}32", "d", index, nbytes, base)
 
     def window(self, b: Body, name: object, index: Operand) -> str:
         """The 32-bit address in workgroup memory of an element, as one register."""

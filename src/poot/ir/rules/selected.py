@@ -1,13 +1,18 @@
-"""Block-selected attention: the two ops that the selection pass forms.
+"""Block-selected attention: the ops that the selection pass forms.
 
 A row at position p of its request sees n = p + 1 tokens. Block b is positions b * ratio up to
 (b + 1) * ratio. `always` says what a row visits besides its list, and so which blocks may be in it:
 "tail" is the unfinished block, [C * ratio, p] with C = n // ratio, and blocks below C are
 candidates; "own" is the row's own block, [C * ratio, p] with C = p // ratio, and the blocks before
-it are candidates.
+it are candidates; "window(w)" is the last w keys and what of their first block stands before them,
+[C * ratio, p] with C = (n - w) // ratio, and the blocks before it are candidates; "none" is
+nothing, and blocks below n // ratio are candidates.
 """
 
 from __future__ import annotations
+
+import re
+from dataclasses import dataclass
 
 from poot.errors import need
 from poot.ir.graph import TensorType
@@ -16,11 +21,68 @@ from poot.ir.rules.fused import key_heads_and_keys
 
 SELECTED_OPERANDS = ("q", "k", "v", "ids", "positions", "k_shared", "read", "len", "sink")
 ALWAYS = ("tail", "own")
+KINDS = "tail, own, none or window(w), w of 1 or more"
+_WINDOW = re.compile(r"window\(([1-9]\d{0,8})\)")
+
+
+@dataclass(frozen=True, slots=True)
+class Always:
+    """What a row visits besides its list: keys from C * ratio on, C = (n - `last`) // ratio blocks
+    being complete before the `last` keys; or nothing (`is_any` false)."""
+
+    last: int
+    is_any: bool = True
+
+    @staticmethod
+    def of(always: str) -> Always | None:
+        """The kind by its name, or None."""
+        found = _WINDOW.fullmatch(always)
+        if found:
+            return Always(int(found[1]))
+        return {"tail": Always(0), "own": Always(1), "none": Always(0, False)}.get(always)
+
+    @staticmethod
+    def named(last: int) -> str:
+        """The name of a kind that visits something."""
+        return {0: "tail", 1: "own"}.get(last, f"window({last})")
+
+    def reach(self, ratio: int) -> int:
+        """Keys that are visited besides the list, at the most."""
+        return max(self.last, 1) + ratio - 1 if self.is_any else 0
+
+    def blocks(self, ratio: int) -> int:
+        """The blocks that those keys are of, at the most."""
+        return -(-self.reach(ratio) // ratio)
+
+
+def always_of(always: object) -> Always:
+    """The kind of an eqn that its typing rule has passed: its attribute, left out for "tail"."""
+    found = Always.of(str(always or "tail"))
+    assert found is not None, always
+    return found
 
 
 def _need_kind(ratio: int, always: str) -> None:
     need(ratio >= 1, "a ratio of 1 or more", ratio=ratio)
     need(always in ALWAYS, f"always {' or '.join(ALWAYS)}", always=always)
+
+
+@op("block_scores", ins=None, attrs=("scale",), fused=True)
+def block_scores(
+    q: TensorType, keys: TensorType, weights: TensorType | None = None, *, scale: float
+) -> TensorType:
+    """scale * the sum over heads of relu(q . k), each head's share times its weight if there are
+    weights: q [B,H,Lq,d], keys [B,N,d] of the same float dtype, weights [B,H,Lq] -> f32 [B,1,Lq,N].
+    All of it is held in f32, NaN stays NaN."""
+    floats = q.dtype in ("f32", "f16", "bf16") and keys.dtype == q.dtype
+    need(floats and len(q.shape) == 4, "float q [B,H,Lq,d]", q=q, keys=keys)
+    batch, heads, rows, width = q.shape
+    fits = len(keys.shape) == 3 and (keys.shape[0], keys.shape[2]) == (batch, width)
+    need(fits and heads > 0, "keys [B,N,d] in q's dtype, and heads", q=q, keys=keys)
+    if weights is not None:
+        known = weights.dtype in ("f32", "f16", "bf16") and weights.shape == (batch, heads, rows)
+        need(known, "float weights [B,H,Lq]", weights=weights, q=q)
+    return TensorType("f32", (batch, 1, rows, keys.shape[1]))
 
 
 @op("block_topk", ins=2, attrs=("k", "ratio", "always"), fused=True)
@@ -80,7 +142,8 @@ def selected_attention(
     lse: bool = False,
 ) -> TensorType | tuple[TensorType, TensorType]:
     """softmax(score(q, k)) v for each row over the keys that it visits alone: those of its listed
-    blocks and its unfinished ("tail") or own ("own") block.
+    blocks, and its unfinished ("tail") or own ("own") block, its last w keys and what of their
+    first block stands before them ("window(w)"), or nothing more ("none").
 
     `operands` names each of `ins`, in the order of SELECTED_OPERANDS. q [B,Hq,Lq,Dk],
     k [B,Hkv,Lk,Dk], v [B,Hkv,Lk,Dv] -> [B,Hq,Lq,Dv] in q's dtype, heads, k_shared, read, len and
@@ -94,7 +157,8 @@ def selected_attention(
     NaN, or 0 with a sink. With lse a second result, f32 [B,Hq,Lq]: the natural log of the sum of
     exp(score), without the sink."""
     _need_names(operands, ins)
-    _need_kind(ratio, always)
+    need(ratio >= 1, "a ratio of 1 or more", ratio=ratio)
+    need(Always.of(always) is not None, f"always {KINDS}", always=always)
     at = dict(zip(operands, ins, strict=True))
     q, k, v = ins[:3]
     alike = q.dtype == k.dtype == v.dtype and q.dtype in ("f32", "f16", "bf16")

@@ -18,14 +18,16 @@ from poot import ops
 from poot.errors import RequestError
 from poot.ir.dtypes import DTYPES as IR_DTYPES
 from poot.ir.graph import Graph
+from poot.ir.tree import flatten
 from poot.llm.models.llama import DTYPES, entry_name
+from poot.llm.models.parts.coded import Matrix, coded_array, coded_spec, stacked, values_of
 from poot.llm.models.parts.feed import feed_dense, feed_experts
 from poot.llm.models.parts.heads import mix_heads
 from poot.llm.models.parts.kinds import Decoder, Dense, Heads, Layer, Rotary
 from poot.llm.models.parts.latent import mix_latent
 from poot.llm.models.parts.places import Place, layer_places, outer_places, prefix_of
 from poot.llm.models.parts.step import Cache, FixedStep
-from poot.llm.models.parts.values import normed, wide
+from poot.llm.models.parts.values import Weights, normed, wide
 from poot.llm.tensor_files import TensorFiles
 from poot.ops.array import Array
 from poot.trace import Spec, slot, state, trace, weight
@@ -40,7 +42,7 @@ class Held(Generic[T]):
     names of `poot.llm.models.parts.places`; a (cos, sin) for each rotary."""
 
     outer: Mapping[str, T]
-    layers: tuple[Mapping[str, T], ...]
+    layers: tuple[Mapping[str, Matrix[T]], ...]
     turns: tuple[tuple[T, T], ...]
 
 
@@ -138,7 +140,7 @@ def logits_of(model: Decoder, outer: Mapping[str, Array], x: Array) -> Array:
 
 def _layer(
     layer: Layer,
-    w: Mapping[str, Array],
+    w: Weights,
     x: Array,
     cache: Cache[Array],
     step: FixedStep,
@@ -154,7 +156,7 @@ def _layer(
     return fed(layer, w, x, mixed), new
 
 
-def fed(layer: Layer, w: Mapping[str, Array], x: Array, mixed: Array) -> Array:
+def fed(layer: Layer, w: Weights, x: Array, mixed: Array) -> Array:
     """x [n, width] with what attention made of it, and then with what the feed-forward does."""
     if layer.has_post_norms:
         mixed = normed(w, "norm_mixed", mixed, layer.norm)
@@ -169,12 +171,13 @@ def _held(
     model: Decoder,
     prefix: str,
     bind: Callable[[Place], T],
+    coded: Callable[[Place], Matrix[T]],
     turn: Callable[[Rotary], tuple[T, T]],
 ) -> Held[T]:
     return Held(
         {name: bind(place) for name, place in outer_places(model, prefix).items()},
         tuple(
-            {name: bind(place) for name, place in layer_places(model, i, prefix).items()}
+            {name: coded(place) for name, place in layer_places(model, i, prefix).items()}
             for i in range(len(model.layers))
         ),
         tuple(turn(rotary) for rotary in model.rotaries),
@@ -198,7 +201,14 @@ def decoder_specs(files: TensorFiles, model: Decoder, positions: int, dtype: str
     def bind(place: Place) -> Spec:
         return weight(place.shape, _dtype(files, place, dtype))
 
-    return _held(model, prefix_of(model, files), bind, turn)
+    def coded(place: Place) -> Matrix[Spec]:
+        if model.coding is None or not place.is_coded(files, model.coding):
+            return bind(place)
+        if dtype != "file":
+            return weight(place.shape, dtype)
+        return coded_spec(model.coding, place.shape)
+
+    return _held(model, prefix_of(model, files), bind, coded, turn)
 
 
 def decoder_arrays(
@@ -220,12 +230,17 @@ def decoder_arrays(
         whole = np.stack(parts) if place.is_stacked else parts[0]
         return whole.astype(kind, copy=False)
 
-    held = _held(
-        model, prefix_of(model, files), bind, lambda rotary: rotary.tables(count, capacity)
-    )
-    named = {f"w.outer.{name}": array for name, array in held.outer.items()}
-    for i, layer in enumerate(held.layers):
-        named |= {f"w.layers.{i}.{name}": array for name, array in layer.items()}
-    for i, pair in enumerate(held.turns):
-        named |= {f"w.turns.{i}.{j}": array for j, array in enumerate(pair)}
-    return named
+    def coded(place: Place) -> Matrix[np.ndarray]:
+        coding = model.coding
+        if coding is None or not place.is_coded(files, coding):
+            return bind(place)
+        parts = [coded_array(files, coding, name, place.each) for name in place.tensors]
+        whole = stacked(parts) if place.is_stacked else parts[0]
+        return whole if dtype == "file" else values_of(whole).astype(IR_DTYPES[dtype].numpy)
+
+    def turn(rotary: Rotary) -> tuple[np.ndarray, np.ndarray]:
+        return rotary.tables(count, capacity)
+
+    held = _held(model, prefix_of(model, files), bind, coded, turn)
+    leaves, _ = flatten(held, "w", (np.ndarray,))
+    return {name: array for name, array in leaves if isinstance(array, np.ndarray)}

@@ -11,9 +11,9 @@ from collections.abc import Callable
 import numpy as np
 
 from poot import ops
-from poot.errors import RequestError
 from poot.ir.graph import Graph
-from poot.llm.layout import COPY, Layout, decode_entry, prefill_entry
+from poot.llm.layout import Layout, layout_graphs
+from poot.llm.lora import Lora, lora_specs
 from poot.llm.models.decoder import (
     Held,
     decoder_arrays,
@@ -22,43 +22,38 @@ from poot.llm.models.decoder import (
     fed,
     logits_of,
 )
-from poot.llm.models.paged_llama import copy_step
 from poot.llm.models.parts.heads import mix_heads
 from poot.llm.models.parts.kinds import Decoder, Heads, Layer
 from poot.llm.models.parts.latent import mix_latent_paged
-from poot.llm.models.parts.values import normed
-from poot.llm.paged import PagedStep, Pools, copy_slots, pool_specs, step_slots
-from poot.llm.pick import Choice, choice_slots, pick
+from poot.llm.models.parts.places import lora_targets
+from poot.llm.models.parts.values import Weights, adapted, normed
+from poot.llm.paged import PagedStep, Pools, pool_specs
+from poot.llm.pick import Choice, pick
 from poot.llm.tensor_files import TensorFiles
 from poot.ops.array import Array
-from poot.trace import Spec, trace
+from poot.trace import Spec
 
 Caches = tuple[Pools[Array], ...]
+Turn = tuple[Array, Array]
 
 
 def paged_decoder_graphs(
     files: TensorFiles, model: Decoder, layout: Layout, *, dtype: str = "file"
 ) -> dict[str, Graph]:
-    """The entry points of a layout, with the outputs of
-    `poot.llm.models.paged_llama.paged_llama_graphs`. Raises RequestError for a layout with
-    adapters."""
-    if layout.adapters:
-        raise RequestError(f"poot's {model.family} from safetensors takes no adapters yet")
-    specs: dict[str, object] = {
+    """The entry points of a layout, as `poot.llm.layout.layout_graphs` makes them."""
+    shared: dict[str, object] = {
         "w": decoder_specs(files, model, layout.positions, dtype),
         "kv": tuple(_pools(layer, layout) for layer in model.layers),
+        "lora": _loras(model, layout) if layout.adapters else (),
     }
-    graphs: dict[str, Graph] = {}
-    for rows in layout.decode_rows:
-        graphs[decode_entry(rows)] = _traced(model, layout, specs, rows, 1, is_sampled=False)
-        if layout.sampled:
-            name = decode_entry(rows, sampled=True)
-            graphs[name] = _traced(model, layout, specs, rows, 1, is_sampled=True)
-    for rows, tokens in layout.prefill:
-        name = prefill_entry(rows, tokens)
-        graphs[name] = _traced(model, layout, specs, rows, tokens, is_sampled=False)
-    graphs[COPY] = trace(copy_step, {"kv": specs["kv"], **copy_slots(layout.slots)})
-    return graphs
+    return layout_graphs(layout, paged_decoder_step(model), shared, model.vocab)
+
+
+def _loras(model: Decoder, layout: Layout) -> tuple[Lora[Spec], ...]:
+    return tuple(
+        lora_specs(layout.adapters, layout.rank, lora_targets(layer, model.width))
+        for layer in model.layers
+    )
 
 
 def paged_decoder_arrays(
@@ -77,62 +72,62 @@ def _pools(layer: Layer, layout: Layout) -> Pools[Spec]:
     return pool_specs(layout.slots, 1, a.kv_rank + a.rope, layout.kv, a.kv_rank)
 
 
-def _traced(
-    model: Decoder,
-    layout: Layout,
-    specs: dict[str, object],
-    rows: int,
-    tokens: int,
-    *,
-    is_sampled: bool,
-) -> Graph:
-    slots = step_slots(rows, tokens, layout.capacity, layout.slots, model.vocab)
-    given: dict[str, object] = {**specs, **slots}
-    if is_sampled:
-        given["how"] = choice_slots(rows, model.vocab)
-    return trace(paged_decoder_step(model), given)
-
-
 def paged_decoder_step(model: Decoder) -> Callable[..., object]:
-    """The step function (w, kv, tokens, pos, read, write, last=None, how=None) -> ({ids, top,
-    logits}, kv) to be traced."""
+    """The step function (w, kv, lora, tokens, pos, read, write, last=None, adapter=None, how=None)
+    -> ({ids, top, logits}, states) to be traced."""
 
     def step(
         w: Held[Array],
         kv: Caches,
+        lora: tuple[Lora[Array], ...],
         tokens: Array,
         pos: Array,
         read: Array,
         write: Array,
         last: Array | None = None,
+        adapter: Array | None = None,
         how: Choice[Array] | None = None,
-    ) -> tuple[dict[str, Array], Caches]:
+    ) -> tuple[dict[str, Array], object]:
         paged = PagedStep(tokens, pos, read, write)
         rows, count, _ = paged.shape
         x = embedded(model, w.outer, tokens.reshape(rows * count))
         at = paged.positions()
         turns = tuple(_turn(pair, at) for pair in w.turns)
         written: list[Pools[Array]] = []
-        for layer, held, pools in zip(model.layers, w.layers, kv, strict=True):
-            a = layer.attention
-            h = normed(held, "norm_in", x, layer.norm)
-            if isinstance(a, Heads):
-                turn = None if a.rotary is None else turns[a.rotary]
-                mixed, new = mix_heads(a, held, h, pools, paged, turn)
-            else:
-                mixed, new = mix_latent_paged(a, held, h, pools, paged, turns[a.rotary])
-            x = fed(layer, held, x, mixed)
+        for i, (layer, pools) in enumerate(zip(model.layers, kv, strict=True)):
+            held = w.layers[i] if adapter is None else adapted(w.layers[i], lora[i], adapter)
+            x, new = _layer(layer, held, x, pools, paged, turns)
             written.append(new)
         if last is not None:
             x = ops.take(x, ops.iota((rows,), 0) * count + last)
         logits = logits_of(model, w.outer, x)
         ids = ops.argmax(logits, axis=1) if how is None else pick(logits, how)
-        return {"ids": ids, "top": ops.max(logits, axis=1), "logits": logits}, tuple(written)
+        states: object = {"kv": tuple(written), "lora": lora} if lora else tuple(written)
+        return {"ids": ids, "top": ops.max(logits, axis=1), "logits": logits}, states
 
     return step
 
 
-def _turn(pair: tuple[Array, Array], at: Array) -> tuple[Array, Array]:
+def _layer(
+    layer: Layer,
+    w: Weights,
+    x: Array,
+    pools: Pools[Array],
+    step: PagedStep,
+    turns: tuple[Turn, ...],
+) -> tuple[Array, Pools[Array]]:
+    """x [rows * tokens, width] after one layer, and its pools with the new tokens."""
+    a = layer.attention
+    h = normed(w, "norm_in", x, layer.norm)
+    if isinstance(a, Heads):
+        turn = None if a.rotary is None else turns[a.rotary]
+        mixed, new = mix_heads(a, w, h, pools, step, turn)
+    else:
+        mixed, new = mix_latent_paged(a, w, h, pools, step, turns[a.rotary])
+    return fed(layer, w, x, mixed), new
+
+
+def _turn(pair: Turn, at: Array) -> Turn:
     """The tables' rows at positions [rows, tokens]: [rows, 1, tokens, dim / 2] each."""
     rows, tokens = at.shape
     cos, sin = (ops.take(t, at).reshape(rows, 1, tokens, -1) for t in pair)

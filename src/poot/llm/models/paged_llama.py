@@ -15,8 +15,8 @@ from poot import ops
 from poot.ir.graph import Graph
 from poot.llm.config import LlamaConfig
 from poot.llm.gguf_file import GgufFile
-from poot.llm.layout import COPY, Layout, decode_entry, prefill_entry
-from poot.llm.lora import Lora, delta, lora_specs
+from poot.llm.layout import Layout, layout_graphs
+from poot.llm.lora import Lora, chosen, delta, lora_specs
 from poot.llm.models.llama import (
     Layer,
     Matrix,
@@ -26,14 +26,20 @@ from poot.llm.models.llama import (
     llama_arrays,
     weight_specs,
 )
-from poot.llm.paged import PagedStep, Pools, copy_blocks, copy_slots, pool_specs, step_slots
-from poot.llm.pick import Choice, choice_slots, pick
+from poot.llm.paged import PagedStep, Pools, pool_specs
+from poot.llm.pick import Choice, pick
 from poot.ops.array import Array
-from poot.trace import Spec, slot, trace
 
 Caches = tuple[Pools[Array], ...]
 Loras = tuple[Lora[Array], ...]
 Turn = tuple[Array, Array]
+
+
+_MODULES = {
+    "self_attn.q_proj": "q", "self_attn.k_proj": "k", "self_attn.v_proj": "v",
+    "self_attn.o_proj": "out", "mlp.gate_proj": "gate", "mlp.up_proj": "up",
+    "mlp.down_proj": "down",
+}  # fmt: skip
 
 
 def llama_targets(config: LlamaConfig) -> dict[str, tuple[int, int]]:
@@ -45,35 +51,27 @@ def llama_targets(config: LlamaConfig) -> dict[str, tuple[int, int]]:
     }  # fmt: skip
 
 
+def llama_modules(config: LlamaConfig) -> dict[str, tuple[int, str]]:
+    """The modules that an adapter may change, by PEFT's names -> (layer, matrix)."""
+    return {
+        f"layers.{i}.{name}": (i, matrix)
+        for i in range(config.layers)
+        for name, matrix in _MODULES.items()
+    }
+
+
 def paged_llama_graphs(
     file: GgufFile, config: LlamaConfig, layout: Layout, *, dtype: str = "file"
 ) -> dict[str, Graph]:
-    """The entry points of a layout, over the same Weights and pools. Outputs of a step: `ids` i32
-    [rows], the largest logit's or the one chosen; `top` f32 [rows], the largest logit, which is no
-    number where one of the row is none; `logits` f32 [rows, vocab]."""
-    layers = range(config.layers)
-    specs: dict[str, object] = {
+    """The entry points of a layout, as `poot.llm.layout.layout_graphs` makes them."""
+    pools = pool_specs(layout.slots, config.kv_heads, config.head_dim, layout.kv)
+    lora = lora_specs(layout.adapters, layout.rank, llama_targets(config))
+    shared: dict[str, object] = {
         "w": weight_specs(file, config, layout.positions, dtype),
-        "kv": tuple(
-            pool_specs(layout.slots, config.kv_heads, config.head_dim, layout.kv) for _ in layers
-        ),
-        "lora": tuple(
-            lora_specs(layout.adapters + 1, layout.rank, llama_targets(config)) for _ in layers
-        )
-        if layout.adapters
-        else (),
+        "kv": (pools,) * config.layers,
+        "lora": (lora,) * config.layers if layout.adapters else (),
     }
-    graphs: dict[str, Graph] = {}
-    for rows in layout.decode_rows:
-        graphs[decode_entry(rows)] = _traced(config, layout, specs, rows, 1, is_sampled=False)
-        if layout.sampled:
-            name = decode_entry(rows, sampled=True)
-            graphs[name] = _traced(config, layout, specs, rows, 1, is_sampled=True)
-    for rows, tokens in layout.prefill:
-        name = prefill_entry(rows, tokens)
-        graphs[name] = _traced(config, layout, specs, rows, tokens, is_sampled=False)
-    graphs[COPY] = trace(copy_step, {"kv": specs["kv"], **copy_slots(layout.slots)})
-    return graphs
+    return layout_graphs(layout, paged_llama_step(config), shared, config.vocab)
 
 
 def paged_llama_arrays(
@@ -81,32 +79,6 @@ def paged_llama_arrays(
 ) -> dict[str, np.ndarray]:
     """The arrays to bind to `paged_llama_graphs`, by input name."""
     return llama_arrays(file, config, capacity=layout.positions, dtype=dtype)
-
-
-def _traced(
-    config: LlamaConfig,
-    layout: Layout,
-    specs: dict[str, object],
-    rows: int,
-    tokens: int,
-    *,
-    is_sampled: bool,
-) -> Graph:
-    slots: dict[str, Spec] = step_slots(rows, tokens, layout.capacity, layout.slots, config.vocab)
-    if layout.adapters:
-        slots["adapter"] = slot((rows,), range=(0, layout.adapters + 1))
-    given: dict[str, object] = {**specs, **slots}
-    if is_sampled:
-        given["how"] = choice_slots(rows, config.vocab)
-    return trace(paged_llama_step(config), given)
-
-
-def copy_step(
-    kv: tuple[Pools[Array], ...], source: Array, target: Array
-) -> tuple[Array, tuple[Pools[Array], ...]]:
-    """The step that copies a block of every pool. A trace has an output: how many slots it
-    copies."""
-    return (target >= 0).astype("i32").sum(), tuple(copy_blocks(p, source, target) for p in kv)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +142,10 @@ def _layer(
 
     def project(h: Array, name: str, matrix: Matrix[Array]) -> Array:
         out = linear(h.reshape(rows * count, h.shape[2]), matrix).reshape(rows, count, -1)
-        return out if lora is None else out + delta(lora[name], h, here.adapter)
+        if lora is None:
+            return out
+        assert here.adapter is not None
+        return out + delta(chosen(lora[name], here.adapter), h)
 
     def heads(h: Array, name: str, matrix: Matrix[Array], many: int) -> Array:
         apart = project(h, name, matrix).reshape(rows, count, many, config.head_dim)

@@ -20,7 +20,8 @@ from poot.llm.engine import EngineStopped, Overloaded
 from poot.llm.request import Event, Finish, Handle, Piece
 from poot.llm.server.answers import Shape, error_body, new_shape, usage
 from poot.llm.server.limits import Guard, ServerLimits
-from poot.llm.server.schema import ChatAsked, CompletionAsked
+from poot.llm.server.loading import AdapterLoader
+from poot.llm.server.schema import ChatAsked, CompletionAsked, LoadAdapter, UnloadAdapter
 from poot.llm.server.service import NoSuchModel, Service, Work
 
 LOOK_S = 0.25  # how often a waiting answer looks whether its client has gone
@@ -40,9 +41,11 @@ class Running:
             handle.cancel()
 
 
-def make_app(service: Service, limits: ServerLimits | None = None) -> FastAPI:
+def make_app(
+    service: Service, limits: ServerLimits | None = None, loader: AdapterLoader | None = None
+) -> FastAPI:
     """The application. Its engine starts with it; when it stops, what runs is let end within the
-    limits' `drain` seconds."""
+    limits' `drain` seconds. Only with a `loader` may clients load adapters."""
     bounds = limits or ServerLimits()
 
     @asynccontextmanager
@@ -55,6 +58,8 @@ def make_app(service: Service, limits: ServerLimits | None = None) -> FastAPI:
     app.add_middleware(Guard, limits=bounds)
     _errors(app)
     _routes(app, service)
+    if loader is not None:
+        _adapter_routes(app, loader)
     return app
 
 
@@ -118,6 +123,17 @@ def _routes(app: FastAPI, service: Service) -> None:
     app.get("/v1/models")(models)
     app.post("/v1/completions", response_model=None)(completions)
     app.post("/v1/chat/completions", response_model=None)(chat)
+
+
+def _adapter_routes(app: FastAPI, loader: AdapterLoader) -> None:
+    def load(asked: LoadAdapter) -> PlainTextResponse:
+        return PlainTextResponse(loader.load(asked))
+
+    def unload(asked: UnloadAdapter) -> PlainTextResponse:
+        return PlainTextResponse(loader.unload(asked))
+
+    app.post("/v1/load_lora_adapter")(load)
+    app.post("/v1/unload_lora_adapter")(unload)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,6 @@ MOST_STOPS = 16
 MOST_STOP_LENGTH = 256
 # Fields that poot takes only at the value that changes nothing.
 _NEUTRAL: dict[str, tuple[object, ...]] = {
-    "frequency_penalty": (None, 0),
-    "presence_penalty": (None, 0),
     "logit_bias": (None, {}),
     "suffix": (None, ""),
     "echo": (None, False),
@@ -48,6 +46,8 @@ class Asked(BaseModel):
     top_k: int | None = Field(None, ge=0)
     min_p: float | None = Field(None, ge=0, le=1)
     repetition_penalty: float | None = Field(None, gt=0, le=100)
+    frequency_penalty: float | None = Field(None, ge=-2, le=2)
+    presence_penalty: float | None = Field(None, ge=-2, le=2)
     n: int | None = Field(None, ge=1, le=MOST_CHOICES)
     seed: int | None = Field(None, ge=-(2**63), lt=2**63)
     stop: str | list[str] | None = None
@@ -57,8 +57,6 @@ class Asked(BaseModel):
     ignore_eos: bool | None = None
     timeout: float | None = Field(None, gt=0)
     user: str | None = None
-    frequency_penalty: object = None
-    presence_penalty: object = None
     logit_bias: object = None
     best_of: object = None
 
@@ -99,6 +97,24 @@ class CompletionAsked(Asked):
         if isinstance(rows[0], int):
             return [[t for t in rows if isinstance(t, int)]]
         return [row for row in rows if not isinstance(row, int)]
+
+
+class LoadAdapter(BaseModel):
+    """POST /v1/load_lora_adapter: the adapter in a folder, by a name of its own. `load_inplace`:
+    under a name that is there already."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+    lora_name: str = Field(min_length=1, max_length=512)
+    lora_path: str = Field(min_length=1, max_length=4096)
+    load_inplace: bool = False
+
+
+class UnloadAdapter(BaseModel):
+    """POST /v1/unload_lora_adapter: forgets a name. `lora_int_id` means nothing here."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+    lora_name: str = Field(min_length=1, max_length=512)
+    lora_int_id: int | None = None
 
 
 class TextPart(BaseModel):

@@ -122,4 +122,6 @@ def _sampling(asked: Asked, seed: int) -> Sampling:
         seed=seed,
         min_p=asked.min_p or 0.0,
         penalty=1.0 if asked.repetition_penalty is None else asked.repetition_penalty,
+        presence=asked.presence_penalty or 0.0,
+        frequency=asked.frequency_penalty or 0.0,
     )

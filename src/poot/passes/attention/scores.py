@@ -138,7 +138,9 @@ class _Walk:
         """The first operand that a matmul gives; the other is added, or taken away."""
         missed: list[_Miss] = []
         for x, other in _ways(eqn, both=both):
-            got = self._on(eqn, depth, x, _stage(eqn, kind, operand=other))
+            is_nothing = number_of(self.scope, other) == 0.0
+            stage = None if is_nothing else _stage(eqn, kind, operand=other)
+            got = self._on(eqn, depth, x, stage)
             if isinstance(got, Scores):
                 return got
             missed.append(got)

@@ -190,11 +190,14 @@ class Assembler:
     def _region(
         self, roots: list[int], outs: list[Var], renamed: dict[int, Var] | None = None
     ) -> Eqn:
-        """The region of those roots; `renamed` gives other values for some that it reads."""
+        """The region of those roots; `renamed` gives other values for what the roots update, and
+        for that operand alone: what they write may be made of the same value."""
         eqns = [self.graph.eqns[p] for p in self._cone(roots)]
         if renamed:
             eqns = [
-                replace(e, ins=tuple(renamed.get(v.id, v) for v in e.ins)) if n in roots else e
+                replace(e, ins=(renamed.get(e.ins[0].id, e.ins[0]), *e.ins[1:]))
+                if n in roots
+                else e
                 for n, e in zip(self._cone(roots), eqns, strict=True)
             ]
         if len(eqns) == 1 and eqns[0].op == "region":

@@ -72,6 +72,8 @@ def operand_rooms(eqn: Eqn) -> tuple[int, ...]:
             return (OWN_ROOM,)
         case "topk" | "argmax":
             return (16,)
+        case "block_scores":
+            return (NO_ROOM, NO_ROOM, 16)[: len(eqn.ins)]
         case "block_topk":
             return (8, 16)
         case "selected_attention":

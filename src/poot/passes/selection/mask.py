@@ -53,9 +53,32 @@ def selection_of(scope: Scope, mask: Var, heads: int, declared: frozenset[int]) 
             if found is not None:
                 _need_heads(lists, heads)
                 return _with_always(scope, found, b, declared)
+    if eqn.op == "and":
+        for a, b in (eqn.ins, eqn.ins[::-1]):
+            member, until = _member(scope, a), match(scope, b, _UNTIL)
+            if member is not None and until is not None:
+                _need_heads(lists, heads)
+                return _alone(scope, member, var_at(until, "place"), declared)
     if _member(scope, lists.base) is None and _member(scope, mask) is None:
         return None
-    raise Decline("the selected blocks stand alone: no row visits its unfinished block", eqn.loc)
+    raise Decline("the selected blocks stand alone, whatever the row's position is", eqn.loc)
+
+
+def _alone(
+    scope: Scope, member: tuple[Var, int], place: Var, declared: frozenset[int]
+) -> Selection:
+    """Nothing is visited but the list: "none"."""
+    ids, ratio = member
+    batch, _, rows, _ = ids.type.shape
+    claim(is_one_a_row(place, batch, rows), f"positions are not one a row: {place.type}")
+    counted, row = candidates_of(scope, ids, declared), place_of(scope, place)
+    if isinstance(counted, str):
+        raise Decline(f"the list {ids.type}: {counted}")
+    claim(
+        counted.always(row) == "tail" and ratio == counted.ratio,
+        f"blocks of {ratio} keys are selected, and candidates counted apart from them",
+    )
+    return Selection(ids, row, ratio, "none")
 
 
 def _with_always(

@@ -20,12 +20,14 @@ from poot.limits import DeviceLimits
 from poot.passes.attention.declines import Decline, claim
 from poot.passes.engine import Outcome, Rule, Scope, rewrite
 from poot.passes.selection.mask import Selection, selection_of
+from poot.passes.selection.scores import fuse_scores, may_score, scale_scores
 from poot.passes.selection.topk import fuse_topk
 
 
 def fuse_selection(graph: Graph, limits: DeviceLimits) -> Outcome:
     """The graph with every selection that is proved as `block_topk`, and attention under one as
-    `selected_attention`. The device does not matter: each target runs both."""
+    `selected_attention`, on every target; and where the device has matrix units that a kernel of
+    ours takes, the scores that are selected by as `block_scores`."""
     declared = frozenset(v.id for v in graph.validations)
 
     def attention(eqn: Eqn, scope: Scope) -> tuple[Var, ...] | None:
@@ -39,6 +41,12 @@ def fuse_selection(graph: Graph, limits: DeviceLimits) -> Outcome:
         Rule("block_topk", ("select",), fuse_topk),
         Rule("selected_attention", ("attention",), attention),
     )
+    if may_score(limits):
+        rules = (
+            *rules,
+            Rule("block_scores", ("reduce",), fuse_scores),
+            Rule("scaled", ("mul",), scale_scores),
+        )
     return rewrite(graph, rules)
 
 

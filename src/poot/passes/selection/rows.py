@@ -2,6 +2,7 @@
 
 C = div(reshape(add(p, 1)), ratio)          "tail": a row lists blocks complete with itself
 C = div(reshape(p), ratio)                  "own": a row lists blocks before its own
+C = div(reshape(add(p, 1 - w)), ratio)      "window(w)": a row lists blocks before its last w keys
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from poot.ir.graph import Var
+from poot.ir.rules.selected import Always
 from poot.passes.attention.views import reshaped
 from poot.passes.engine import Scope
 from poot.passes.facts import number_of
@@ -47,9 +49,8 @@ class Count:
 
     def always(self, row: Place) -> str | None:
         """What rows at `row` always visit, if this counts their candidates."""
-        if self.place.root != row.root:
-            return None
-        return {1: "tail", 0: "own"}.get(self.place.total - row.total)
+        last = 1 - (self.place.total - row.total)
+        return Always.named(last) if self.place.root == row.root and last >= 0 else None
 
 
 def place_of(scope: Scope, var: Var) -> Place:

@@ -21,9 +21,9 @@ def wanted(form: Form, feed: dict, b: int, h: int, first: int, rows: int) -> dic
     out: dict[int, int] = {}
     for i, r in enumerate(range(first, min(first + rows, form.rows))):
         position = int(feed["positions"][b, r])
-        own = count_of(position, form.ratio, form.always)
-        blocks = list_of(feed["ids"][b, h, r]) + ([own] if own * form.ratio <= position else [])
-        for block in blocks:
+        first_own = count_of(position, form.ratio, form.always)
+        own = () if form.always == "none" else range(first_own, position // form.ratio + 1)
+        for block in [*list_of(feed["ids"][b, h, r]), *own]:
             out[block] = out.get(block, 0) | 1 << i
     return dict(sorted(out.items()))
 

@@ -57,7 +57,7 @@ def test_a_size_that_is_absurd_is_a_format_error_or_no_size_at_all(name: str, va
         ("llama2", {"hidden_size": 50, "head_dim": None}, "a divisor of the width 50"),
         ("llama2", {"num_key_value_heads": 3}, "a divisor of 4 heads"),
         ("llama2", {"hidden_act": "relu"}, "hidden_act is 'relu'; needs one of silu"),
-        ("llama2", {"quantization_config": {"quant_method": "awq"}}, r"quantised \(awq\)"),
+        ("llama2", {"quantization_config": {"quant_method": "hqq"}}, r"quantised \(hqq\)"),
         ("llama2", {"rope_parameters": {"rope_type": "dynamic"}}, "rope_type is 'dynamic'"),
         ("llama2", {"sliding_window": 4}, "sliding_window is 4"),
         ("mixtral", {"num_experts_per_tok": 5}, "an integer from 1 to 4"),
@@ -70,6 +70,9 @@ def test_a_size_that_is_absurd_is_a_format_error_or_no_size_at_all(name: str, va
         ),
         ("deepseek_v2", {"norm_topk_prob": True}, "norm_topk_prob is True"),
         ("deepseek_v3", {"n_group": 3}, "a divisor of 8 experts"),
+        ("mpt", {"attn_config": {"qk_ln": True}}, "qk_ln is True"),
+        ("mpt", {"attn_config": {"alibi": False}}, "alibi is False"),
+        ("mpt", {"n_heads": 5}, "a divisor of the width 48"),
         ("bloom", {"apply_residual_connection_post_layernorm": True}, "apply_residual"),
     ],
 )

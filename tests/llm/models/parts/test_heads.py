@@ -49,3 +49,13 @@ def test_a_fused_matrix_is_the_three_in_the_kinds_order(fused: str):
         together = np.concatenate(three)
     got = mixed(replace(kind, fused=fused), {"qkv": together, "out": held["out"]}, h)
     np.testing.assert_allclose(got, mixed(kind, held, h), rtol=1e-5, atol=1e-5)
+
+
+def test_what_is_projected_is_bounded_before_it_is_used():
+    held = {n: normal(i, *shape) for i, (n, shape) in enumerate(heads_shapes(KIND, WIDTH).items())}
+    h = normal(9, ROWS, WIDTH)
+    made = {n: np.clip(h @ held[n].T, -0.5, 0.5) for n in "qkv"}
+    same = {n: np.linalg.lstsq(h, made[n], rcond=None)[0].T.astype(np.float32) for n in "qkv"}
+    got = mixed(replace(KIND, clip=0.5), held, h)
+    np.testing.assert_allclose(got, mixed(KIND, held | same, h), rtol=1e-4, atol=1e-4)
+    assert np.abs(got - mixed(KIND, held, h)).max() > 0.1

@@ -17,7 +17,7 @@ from poot.codegen.gen.job import Job, needed_by, open_job
 from poot.codegen.gen.lowered import KernelCall
 from poot.codegen.gen.memory import Memory
 from poot.codegen.gen.selection.scan import scan
-from poot.codegen.gen.selection.visits import candidates, limit_of
+from poot.codegen.gen.selection.visits import always, candidates, limit_of
 from poot.codegen.kir.build import I32, Val
 from poot.ir.attrs import int_attr
 from poot.ir.graph import TensorType
@@ -99,6 +99,7 @@ def lower_union(request: Request, limits: DeviceLimits, parts: Parts) -> KernelC
     k.shared("window", "i32", window)
     k.shared("ends", "i32", rows)
     k.shared("owns", "i32", rows)
+    k.shared("lasts", "i32", rows)
     with each_group(k, parts.batch * lists * tiles, limits) as group:
         flat = ix.atom(group, parts.batch * lists * tiles)
         b, which, row_tile = ix.split(flat, (parts.batch, lists, tiles))
@@ -137,7 +138,8 @@ class _Rows:
 
 
 def _look(rows: _Rows, lanes: int, most: int) -> None:
-    """ends[r]: how many blocks row r lists; owns[r]: the block that it always visits, or -1."""
+    """ends[r]: how many blocks row r lists; owns[r]: the first block of what it always visits, and
+    lasts[r] the last, before the first where it visits none."""
     job, k, ix = rows.job, rows.job.k, rows.job.indexer
     with k.for_(k.lane(), rows.many, lanes, name="r") as r:
         at, is_there = rows.row(ix.atom(r, rows.many))
@@ -146,7 +148,8 @@ def _look(rows: _Rows, lanes: int, most: int) -> None:
         limit = limit_of(job, rows.parts, rows.lead[0], at)
         ratio = int_attr(eqn, "ratio")
         own = k.op("min", own, -(-rows.parts.keys // ratio))
-        k.store("owns", r, k.select(is_there & (own * ratio < limit), own, k.lit(-1, I32)))
+        k.store("owns", r, own)
+        k.store("lasts", r, k.select(is_there, (limit + (ratio - 1)) // ratio - 1, own - 1))
         k.store("ends", r, k.select(is_there, k.lit(most, I32), k.lit(0, I32)))
     k.barrier()
     with k.for_(k.lane(), rows.many * most, lanes, name="e") as e:
@@ -162,15 +165,17 @@ def _mark(rows: _Rows, lanes: int, most: int, first: Val, window: int) -> None:
     with k.for_(k.lane(), window, lanes, name="i") as i:
         k.store("window", i, 0)
     k.barrier()
-    many = rows.many * (most + 1)
+    each = most + always(rows.parts.eqn).blocks(int_attr(rows.parts.eqn, "ratio"))
+    many = rows.many * each
     with k.for_(k.lane(), many, lanes, name="e") as e:
-        r, i = ix.divmod(ix.atom(e, many), most + 1)
+        r, i = ix.divmod(ix.atom(e, many), each)
         slot, row = ix.value(i), ix.value(r)
         of_list = rows.id(r, ix.bounded(i, most))
         is_listed = slot < k.load("ends", row)
-        own = k.select(slot.eq(most), k.load("owns", row), k.lit(-1, I32))
+        own = k.load("owns", row) + (slot - most)
+        is_own = (slot >= most) & (own <= k.load("lasts", row))
         place = k.select(is_listed, of_list, own) - first
-        with k.if_((is_listed | slot.eq(most)) & (place >= 0) & (place < window)):
+        with k.if_((is_listed | is_own) & (place >= 0) & (place < window)):
             bit = k.lit(1, I32) << row
             k.op("atomic", place, bit, type=I32, mem="window", kind="or")
     k.barrier()

@@ -15,20 +15,24 @@ from poot.codegen.gen.row_reduce import Team, across_lanes
 from poot.codegen.kir.build import I32, Val
 from poot.ir.attrs import int_attr
 from poot.ir.graph import Eqn, Var
+from poot.ir.rules.selected import Always, always_of
 
 _MOST = (1 << 31) - 2
 
 
-def is_tail(eqn: Eqn) -> bool:
-    """Whether a row always visits its unfinished block, not its own."""
-    return eqn.attr("always") in (None, "tail")
+def always(eqn: Eqn) -> Always:
+    """What a row visits besides its list."""
+    return always_of(eqn.attr("always"))
 
 
 def candidates(job: Job, eqn: Eqn, positions: Var, row: Coords) -> Val:
     """C of the row at (b, r), i32, not negative."""
-    k = job.k
+    k, before = job.k, 1 - always(eqn).last
     place = job.pull.value(positions, row)
-    seen = k.op("min", place, _MOST) + 1 if is_tail(eqn) else place
+    if before > 0:
+        seen = k.op("min", place, _MOST) + before
+    else:  # no position is too small for the difference
+        seen = k.op("max", place, 0) + before if before else place
     return k.op("max", seen, 0) // int_attr(eqn, "ratio")
 
 
@@ -69,14 +73,19 @@ class Slots:
         return int_attr(self.parts.eqn, "ratio")
 
     @property
+    def reach(self) -> int:
+        """Keys besides the list's."""
+        return always(self.parts.eqn).reach(self.ratio)
+
+    @property
     def most(self) -> int:
         """How many slots there are at the most."""
-        return (self.parts.at["ids"].type.shape[3] + 1) * self.ratio
+        return self.parts.at["ids"].type.shape[3] * self.ratio + self.reach
 
     @property
     def count(self) -> Val:
         k = self.job.k
-        rest = k.op("min", k.op("max", self.limit - self.start, 0), self.ratio)
+        rest = k.op("min", k.op("max", self.limit - self.start, 0), self.reach)
         return k.op("min", self.listed * self.ratio + rest, self.most)
 
     def mark(self, slot: Val) -> Val:

@@ -66,7 +66,10 @@ class Space:
         """The elements that an access of `count` elements from index on touches: [lanes] or [], or
         [count, ..]. Inactive lanes point at an element that is there.
         """
+        is_word = np.asarray(index).dtype == np.int32
         at = np.asarray(index, np.int64)
+        if is_word and self.elems >= 1 << 31:
+            at = at & 0xFFFFFFFF
         outside = (at < 0) | (at > self.elems - count)
         if outside.any():
             self._outside(wave, at, outside, count, ins)

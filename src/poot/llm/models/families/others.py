@@ -1,13 +1,15 @@
-"""GPT-OSS, Bloom, and DeepSeek V2 and V3."""
+"""GPT-OSS, Bloom, MPT, and DeepSeek V2 and V3."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+from poot.llm.json_config import part
 from poot.llm.keys import Keys
 from poot.llm.models.families.plain import heads_of, plain_decoder
 from poot.llm.models.families.read import (
     IGNORED,
+    MAX_CONTEXT,
     MAX_EXPERTS,
     MAX_HEADS,
     MAX_LAYERS,
@@ -33,8 +35,18 @@ from poot.llm.models.parts.kinds import (
     Norm,
     Router,
 )
+from poot.ops.attention import alibi_slopes
 
 BLOOM_CONTEXT = 2048  # what Bloom was trained on; its files don't say
+_MPT_NAMES = {
+    "prefix": "transformer.", "layers": "blocks", "embed": "wte", "norm": "norm_f",
+    "norm_in": "norm_1", "norm_feed": "norm_2", "qkv": "attn.Wqkv", "out": "attn.out_proj",
+    "up": "ffn.up_proj", "down": "ffn.down_proj",
+}  # fmt: skip
+_MPT_NEUTRAL: dict[str, tuple[object, ...]] = {
+    "attn_type": ("multihead_attention",), "prefix_lm": (False,), "alibi": (True,),
+    "attn_uses_sequence_id": (False,), "alibi_bias_max": (8,), "qk_ln": (False,),
+}  # fmt: skip
 
 
 def read_gpt_oss(keys: Keys) -> Decoder:
@@ -74,7 +86,7 @@ def read_bloom(keys: Keys) -> Decoder:
     norm = Norm(keys.real("layer_norm_epsilon", 0.0, 1.0, 1e-5), is_layer=True)
     head = width // heads
     attention = Heads(
-        heads, heads, head, scale=head**-0.5, has_slopes=True, is_biased=True,
+        heads, heads, head, scale=head**-0.5, slopes=alibi(heads), is_biased=True,
         is_out_biased=True, fused="heads",
     )  # fmt: skip
     feed = Dense(4 * width, "gelu_tanh", is_gated=False, is_biased=True)
@@ -97,6 +109,50 @@ def read_bloom(keys: Keys) -> Decoder:
         names=names,
         is_tied=keys.flag("tie_word_embeddings", True),
         embed_norm=norm,
+        ignored=IGNORED,
+    )
+
+
+def alibi(heads: int) -> tuple[float, ...]:
+    """ALiBi's slopes as Bloom orders them."""
+    return tuple(float(slope) for slope in alibi_slopes(heads))
+
+
+def mpt_alibi(heads: int) -> tuple[float, ...]:
+    """ALiBi's slopes as MPT orders them: of the next power of two those at odd places, then those
+    at even ones, as many as there are heads."""
+    whole = alibi(1 << (heads - 1).bit_length())
+    return whole if len(whole) == heads else (whole[1::2] + whole[0::2])[:heads]
+
+
+def read_mpt(keys: Keys) -> Decoder:
+    """MPT: ALiBi, LayerNorm and no bias at all, q, k and v of one matrix and bounded where the file
+    says so."""
+    need_neutral(keys, {"no_bias": (True,), "logit_scale": ()})
+    said = part(keys, "attn_config")
+    need_neutral(said, _MPT_NEUTRAL)
+    width, heads = keys.integer("d_model", 1, MAX_WIDTH), keys.integer("n_heads", 1, MAX_HEADS)
+    if width % heads:
+        raise keys.refuse("n_heads", f"a divisor of the width {width}")
+    norm = Norm(keys.real("layer_norm_epsilon", 0.0, 1.0, 1e-5), is_layer=True, is_biased=False)
+    head = width // heads
+    attention = Heads(
+        heads, heads, head, scale=said.real("softmax_scale", 0.0, 1e6, head**-0.5),
+        slopes=mpt_alibi(heads), fused="rows",
+        clip=said.real("clip_qkv", 0.0, 1e6) if "clip_qkv" in said.values else None,
+    )  # fmt: skip
+    feed = Dense(width * keys.integer("expansion_ratio", 1, 64, 4), "gelu", is_gated=False)
+    layers = keys.integer("n_layers", 1, MAX_LAYERS)
+    return Decoder(
+        family="MPT",
+        width=width,
+        vocab=keys.integer("vocab_size", 1, MAX_VOCAB),
+        context=keys.integer("max_seq_len", 1, MAX_CONTEXT, 2048),
+        layers=(Layer(attention, feed, norm),) * layers,
+        norm=norm,
+        rotaries=(),
+        names={**NAMES, **_MPT_NAMES},
+        is_tied=keys.flag("tie_word_embeddings", True),
         ignored=IGNORED,
     )
 

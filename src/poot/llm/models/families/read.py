@@ -84,13 +84,6 @@ def read_act(keys: Keys, key: str = "hidden_act", default: str = "silu") -> str:
 def need_neutral(keys: Keys, neutral: Mapping[str, tuple[object, ...]]) -> None:
     """Raises FormatError for a key whose value changes what a model computes from what poot
     does."""
-    quantised = [k for k in keys.values if k.startswith("quantization_config.")]
-    if quantised:
-        method = keys.values.get("quantization_config.quant_method", "a kind not named")
-        raise FormatError(
-            f"{keys.name}: the weights are quantised ({method}); poot reads safetensors of F32, "
-            "F16 and BF16"
-        )
     for key, allowed in neutral.items():
         if key in keys.values and keys.values[key] not in allowed:
             first = f"{allowed[0]!r} or " if allowed else ""

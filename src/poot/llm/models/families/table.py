@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from poot.errors import FormatError
 from poot.llm.keys import Keys
+from poot.llm.models.families.coding import read_coding
 from poot.llm.models.families.gemma import read_gemma2, read_gemma3
 from poot.llm.models.families.others import (
     read_bloom,
     read_deepseek_v2,
     read_deepseek_v3,
     read_gpt_oss,
+    read_mpt,
 )
 from poot.llm.models.families.plain import (
     read_llama,
@@ -34,6 +37,7 @@ FAMILIES: Mapping[str, Callable[[Keys], Decoder]] = {
     "LlamaForCausalLM": read_llama,
     "MistralForCausalLM": read_mistral,
     "MixtralForCausalLM": read_mixtral,
+    "MptForCausalLM": read_mpt,
     "Phi3ForCausalLM": read_phi3,
     "Qwen2ForCausalLM": read_qwen2,
     "Qwen3ForCausalLM": read_qwen3,
@@ -52,4 +56,4 @@ def read_family(keys: Keys) -> Decoder:
         raise FormatError(
             f"{keys.name}: the architecture is {', '.join(names) or 'not named'}; poot has {known}"
         )
-    return FAMILIES[names[0]](keys)
+    return replace(FAMILIES[names[0]](keys), coding=read_coding(keys))

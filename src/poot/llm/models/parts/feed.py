@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from poot import ops
+from poot.llm.models.parts.coded import decoded, taken
 from poot.llm.models.parts.kinds import Dense, Experts, Router
 from poot.llm.models.parts.values import Weights, project, wide
 from poot.ops.array import Array
@@ -102,7 +103,7 @@ def _expert(kind: Experts, w: Weights, x: Array, ids: Array | None) -> Array:
     [experts, n, width]."""
 
     def held(name: str) -> Array:
-        return (w[name] if ids is None else ops.take(w[name], ids)).astype("f32")
+        return decoded(w[name] if ids is None else taken(w[name], ids))
 
     def bias(name: str) -> Array:
         found = held(name)

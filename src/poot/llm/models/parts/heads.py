@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TypeVar
 
+import numpy as np
+
 from poot import ops
 from poot.llm.models.parts.kinds import Heads
 from poot.llm.models.parts.step import Bias, Step
@@ -53,7 +55,7 @@ def mix_heads(
         window=kind.window,
         softcap=kind.softcap,
         sink=wide(w, "sink") if kind.is_sunk else None,
-        bias=_slopes(kind.heads) if kind.has_slopes else None,
+        bias=_alibi(kind.slopes) if kind.slopes else None,
     )
     flat = mixed.transpose(0, 2, 1, 3).reshape(rows * tokens, kind.heads * kind.head_dim)
     return project(w, "out", flat), new
@@ -61,21 +63,26 @@ def mix_heads(
 
 def _split(kind: Heads, w: Weights, h: Array, rows: int, tokens: int) -> tuple[Array, Array, Array]:
     """q, k and v, each [rows, tokens, heads, head_dim]."""
+
+    def made(name: str) -> Array:
+        out = project(w, name, h)
+        return out if kind.clip is None else ops.clip(out, -kind.clip, kind.clip)
+
     q, kv, head = kind.heads * kind.head_dim, kind.kv_heads * kind.head_dim, kind.head_dim
     if kind.fused == "heads":
-        each = project(w, "qkv", h).reshape(rows, tokens, kind.heads, 3, head)
+        each = made("qkv").reshape(rows, tokens, kind.heads, 3, head)
         return each[:, :, :, 0], each[:, :, :, 1], each[:, :, :, 2]
     if kind.fused:
-        both = project(w, "qkv", h)
+        both = made("qkv")
         parts = both[:, :q], both[:, q : q + kv], both[:, q + kv :]
     else:
-        parts = project(w, "q", h), project(w, "k", h), project(w, "v", h)
+        parts = made("q"), made("k"), made("v")
     a, b, c = (x.reshape(rows, tokens, -1, head) for x in parts)
     return a, b, c
 
 
-def _slopes(heads: int) -> Bias:
+def _alibi(slopes: tuple[float, ...]) -> Bias:
     def bias(tokens: int, capacity: int, pos: Array) -> Array:
-        return ops.alibi_bias(ops.alibi_slopes(heads), tokens, capacity, start=pos)
+        return ops.alibi_bias(np.array(slopes, np.float32), tokens, capacity, start=pos)
 
     return bias

@@ -14,11 +14,13 @@ from poot.ops.rope import FactorScaling, Scaling, rope_tables
 
 @dataclass(frozen=True, slots=True)
 class Norm:
-    """RMSNorm, its gain 1 + w where `plus_one`; or LayerNorm with a bias where `is_layer`."""
+    """RMSNorm, its gain 1 + w where `plus_one`; or LayerNorm where `is_layer`, with a bias where
+    `is_biased` too."""
 
     eps: float
     plus_one: bool = False
     is_layer: bool = False
+    is_biased: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +45,8 @@ class Rotary:
 class Heads:
     """Attention with keys and values of their own: query head h reads key head h // (heads /
     kv_heads). `fused`: "" for three matrices; "rows", one whose outputs are q, k, v; "heads", one
-    whose outputs are q, k, v of each head. `qk_norm` is taken over each head before rotation."""
+    whose outputs are q, k, v of each head. `clip` bounds what the projections make, `qk_norm` is
+    taken over each head before rotation. `slopes`: ALiBi's, one a head, or none."""
 
     heads: int
     kv_heads: int
@@ -55,7 +58,8 @@ class Heads:
     is_sunk: bool = False
     is_biased: bool = False
     is_out_biased: bool = False
-    has_slopes: bool = False
+    slopes: tuple[float, ...] = ()
+    clip: float | None = None
     qk_norm: Norm | None = None
     fused: str = ""
 
@@ -121,6 +125,16 @@ class Experts:
 
 
 @dataclass(frozen=True, slots=True)
+class Coding:
+    """How a checkpoint stores matrices in codes, by a method of `poot.llm.models.parts.coded`.
+    `block`: the rows and columns that share a scale. `zero` is added to the zeros stored."""
+
+    method: str
+    block: tuple[int, int] = (1, 1)
+    zero: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Layer:
     """Attention and feed-forward, each after a norm and added to what came in; `has_post_norms`:
     each result is normed before it is added."""
@@ -135,7 +149,8 @@ class Layer:
 class Decoder:
     """A model: embedding, layers, norm, logits. `names` gives a weight's place in the checkpoint
     (see `poot.llm.models.parts.places`). `ignored` are name endings or beginnings of tensors that
-    stand in checkpoints of the family and change no logit."""
+    stand in checkpoints of the family and change no logit. `coding`: of matrices of layers that the
+    checkpoint has in codes."""
 
     family: str
     width: int
@@ -150,3 +165,4 @@ class Decoder:
     embed_norm: Norm | None = None
     softcap: float | None = None
     ignored: tuple[str, ...] = ()
+    coding: Coding | None = None

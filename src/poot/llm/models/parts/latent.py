@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TypeVar
 
 from poot import ops
+from poot.llm.models.parts.coded import decoded, mapped
 from poot.llm.models.parts.kinds import Latent
 from poot.llm.models.parts.step import Cache, FixedStep, Step
 from poot.llm.models.parts.values import Weights, normed, project, wide
@@ -93,9 +94,17 @@ def _queries(kind: Latent, w: Weights, h: Array, rows: int, turn: Turn) -> Turn:
 
 
 def _kv_b(kind: Latent, w: Weights) -> tuple[Array, Array]:
-    """What makes keys [1, heads, nope, kv_rank] and values [1, heads, value, kv_rank]."""
-    both = wide(w, "kv_b").reshape(1, kind.heads, kind.nope + kind.value, kind.kv_rank)
-    return both[:, :, : kind.nope], both[:, :, kind.nope :]
+    """What makes keys [1, heads, nope, kv_rank] and values [1, heads, value, kv_rank], each cut out
+    before it is widened, so that it is widened where it is used."""
+
+    def cut(rows: slice) -> Array:
+        def of(part: Array) -> Array:
+            apart = part.reshape(1, kind.heads, kind.nope + kind.value, part.shape[-1])
+            return apart[:, :, rows]
+
+        return decoded(mapped(w["kv_b"], of))
+
+    return cut(slice(0, kind.nope)), cut(slice(kind.nope, None))
 
 
 def _absorbed(kind: Latent, w: Weights, q: Array, q_turned: Array) -> Array:

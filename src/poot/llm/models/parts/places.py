@@ -11,9 +11,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from poot.errors import FormatError
+from poot.llm.models.parts.coded import check_coded, has_codes
 from poot.llm.models.parts.feed import dense_shapes, experts_shapes
 from poot.llm.models.parts.heads import heads_shapes
-from poot.llm.models.parts.kinds import Decoder, Dense, Heads, Layer, Norm
+from poot.llm.models.parts.kinds import Coding, Decoder, Dense, Heads, Layer, Norm
 from poot.llm.models.parts.latent import latent_shapes
 from poot.llm.tensor_files import TensorFiles
 
@@ -32,6 +33,17 @@ class Place:
     def each(self) -> Shape:
         """The shape of each tensor."""
         return self.shape[1:] if self.is_stacked else self.shape
+
+    def is_coded(self, files: TensorFiles, coding: Coding | None) -> bool:
+        """Whether the checkpoint has the weight in codes: all of it, or FormatError. Vectors and
+        what stands outside the layers are never in codes."""
+        found = {has_codes(files, coding, name) for name in self.tensors}
+        if found == {True, False}:
+            raise FormatError(
+                f"{files.folder.name}: some of {self.tensors[0]} and its like are in codes and "
+                "some are not; needs one kind for all experts of a layer"
+            )
+        return len(self.shape) > 1 and found == {True}
 
 
 def layer_places(model: Decoder, index: int, prefix: str = "") -> dict[str, Place]:
@@ -65,12 +77,38 @@ def prefix_of(model: Decoder, files: TensorFiles) -> str:
     return "" if embed not in files.tensors and bare in files.tensors else own
 
 
+def lora_targets(layer: Layer, width: int) -> dict[str, tuple[int, int]]:
+    """The matrices of a layer that an adapter may change: name -> (in, out). Routers, experts and
+    what latent attention multiplies into its queries are none."""
+    return {
+        name: (shape[1], shape[0])
+        for name, shape in _layer_shapes(layer, width).items()
+        if len(shape) == 2 and name not in ("router", "kv_b") and not name.startswith("each_")
+    }
+
+
+def lora_modules(model: Decoder) -> dict[str, tuple[int, str]]:
+    """The modules that an adapter may change by their names in the checkpoint, from the layers'
+    name on -> (layer, matrix)."""
+    head = model.names["layers"]
+    return {
+        f"{head}.{i}.{model.names[name]}": (i, name)
+        for i, layer in enumerate(model.layers)
+        for name in lora_targets(layer, model.width)
+    }
+
+
 def check_places(model: Decoder, files: TensorFiles) -> None:
     """Raises FormatError unless the checkpoint holds the tensors that follow from the model, in
     their shapes and in a dtype that poot reads, and no others."""
     prefix = prefix_of(model, files)
     wanted: set[str] = set()
     for place in _all(model, prefix):
+        if place.is_coded(files, model.coding):
+            assert model.coding is not None
+            for name in place.tensors:
+                wanted |= check_coded(files, model.coding, name, place.each)
+            continue
         for name in place.tensors:
             found = files.info(name)
             if found.shape != place.each:
@@ -120,7 +158,7 @@ def _layer_shapes(layer: Layer, width: int) -> dict[str, Shape]:
 
 def _norm_shapes(name: str, norm: Norm, width: int) -> dict[str, Shape]:
     gain: dict[str, Shape] = {name: (width,)}
-    return gain | ({f"{name}_bias": (width,)} if norm.is_layer else {})
+    return gain | ({f"{name}_bias": (width,)} if norm.is_layer and norm.is_biased else {})
 
 
 def _place(head: str, names: dict[str, str], name: str, shape: Shape) -> Place:

@@ -79,13 +79,18 @@ class FixedStep:
     ) -> tuple[Array, Cache[Array]]:
         assert pools.v is not None
         new = Cache(self.append(pools.k, k), self.append(pools.v, v))
-        mask = self.keep(window)
-        if bias is not None:
-            mask = ops.where(mask, bias(self.tokens, self.capacity, self.pos), float("-inf"))
+        keep = self.keep(window)
         assert new.v is not None
-        mixed = ops.attention_masked(
-            q, new.k, new.v, mask=mask, scale=scale, softcap=softcap, sink=sink
-        )
+        if bias is None:
+            mixed = ops.attention_masked(
+                q, new.k, new.v, mask=keep, scale=scale, softcap=softcap, sink=sink
+            )
+        else:
+            mask = ops.where(keep, bias(self.tokens, self.capacity, self.pos), float("-inf"))
+            length = ops.reshape(self.pos + self.tokens, (1,))
+            mixed = ops.attention_live(
+                q, new.k, new.v, length, mask=mask, scale=scale, softcap=softcap, sink=sink
+            )
         assert isinstance(mixed, Array)
         return mixed, new
 

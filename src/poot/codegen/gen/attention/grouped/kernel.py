@@ -23,6 +23,7 @@ def lower_grouped(request: Request, limits: DeviceLimits) -> Lowered:
     """One launch of as many groups as are resident at once, or fewer."""
     form = Form.of(request)
     job = open_job(request, limits, "attention_grouped", form.warps * WARP, follows=False)
+    job.counts_long = True
     job.bind_inputs(skip=(i for _, i in request.updates))
     if form.is_split:
         last = len(request.scratch) - 1
@@ -32,7 +33,8 @@ def lower_grouped(request: Request, limits: DeviceLimits) -> Lowered:
     team = Team.of(job, form)
     _Kernel(team, Results(team, tuple(sinks))).write()
     asked = Attributes(overlap=form.lets_next_begin, is_resident=form.is_split)
-    call = KernelCall(job.k.kernel(), (form.groups, 1, 1), tuple(job.args), attributes=asked)
+    grid = (form.groups + form.parts.batch * form.sets * form.mergers, 1, 1)
+    call = KernelCall(job.k.kernel(), grid, tuple(job.args), attributes=asked)
     return Lowered((call,))
 
 
@@ -54,7 +56,17 @@ class _Kernel:
             k.do("grid_trigger")
         k.do("grid_wait")
         segment = Segment.fresh(self.team)
-        is_one = self.form.lengths == "one"
+        if self.form.mergers:
+            with k.if_(self.team.group >= self.form.groups):
+                self.merge.collect(segment)
+            with k.else_():
+                self._work(segment)
+        else:
+            self._work(segment)
+
+    def _work(self, segment: Segment) -> None:
+        """A group's share of the tiles."""
+        k, is_one = self.k, self.form.lengths == "one"
         length = self.team.length(self.team.number(0)) if is_one else self.team.number(0)
         with k.if_(self.shares.deal(segment)):
             self.ring.start(segment)
@@ -91,14 +103,14 @@ class _Kernel:
         k, form, tile = self.k, self.form, self.tile
         tile.begin()
         first = k.copy(segment.first + self.team.warp)
-        end, step = k.copy(segment.end), k.op("add", self.shares.step, 0)
+        end, step = self.shares.end_of(segment), k.op("add", self.shares.step, 0)
         length = k.copy(segment.length)
         with k.for_(first, end, step, unroll=1) as t:
             self.ring.wait()
             last = self.team.number(form.stages - 1)
             self.ring.issue(k.select(stage.eq(0), last, stage - 1))
-            keys, left = self.ring.stage(stage), length - t * form.tile
-            tile.run(segment, t * form.tile, keys, left, self.ring.clean)
+            hidden = self.ring.hidden(stage, length - t * form.tile)
+            tile.run(segment, t * form.tile, self.ring.stage(stage), hidden)
             k.set(stage, k.select(stage.eq(form.stages - 1), self.team.number(0), stage + 1))
         following = segment.copied(self.team)
         more = self.team.truth(False)

@@ -12,8 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from poot.codegen.gen.attention.grouped.mma import Clean
-from poot.codegen.gen.attention.grouped.ring import RING
+from poot.codegen.gen.attention.grouped.ring import RING, Hidden
 from poot.codegen.gen.attention.grouped.scores import LEAST, Scores
 from poot.codegen.gen.attention.grouped.shape import WARP
 from poot.codegen.gen.attention.grouped.shares import Segment
@@ -108,9 +107,9 @@ class LaneTile:
             k.set(most, LEAST)
             k.set(total, 0.0)
 
-    def run(self, segment: Segment, first: Val, keys: Val, left: Val, clean: Clean) -> None:
-        """Takes in the tile at `keys` in the ring: the segment's keys from `first` on, of which
-        `left` are of the unit. `clean` clears the value rows past the end."""
+    def run(self, segment: Segment, first: Val, keys: Val, hidden: Hidden) -> None:
+        """Takes in the tile at `keys` in the ring: the segment's keys from `first` on, but those
+        that are hidden."""
         k, form = self.k, self.form
         scores = self._products(keys)
         if not self.scores.is_plain:
@@ -121,11 +120,11 @@ class LaneTile:
             ]
         if not form.is_even:
             held = [k.var(s, F32) for s in scores]
-            with k.if_(left < form.tile):
-                is_past = (self.set * self.turns + self.turn) >= left
+            with k.if_(hidden.is_any):
+                is_hidden = hidden.of(self.set * self.turns + self.turn)
                 for s in held:
-                    k.set(s, k.select(is_past, k.lit(-math.inf), s))
-                clean(keys, left)
+                    k.set(s, k.select(is_hidden, k.lit(-math.inf), s))
+                hidden.clear()
             scores = [k.copy(s) for s in held]
         self._softmax(scores)
         k.barrier("subgroup")

@@ -4,14 +4,16 @@ The subgroups leave their states in workgroup memory; each lane then owns two ne
 of a head. A group that has only a part of a unit leaves its state in the words between groups,
 which rest at all ones (no f32 result is). The group that ends the unit reads the others' words,
 many at once, polls where one is still at rest, adds them in the order of the groups (the same bits
-on every run), and sets the words back to rest. No fence, no atomic: each word is written and read
-whole. A group waits only for groups of lower number, and no more groups are launched than are
-resident at once, so that no order of dispatch can hang it.
+on every run), and sets the words back to rest. Of a short list groups beyond those that work do
+this instead, a round of channels each, so that no group adds up all of a unit's. No fence, no
+atomic: each word is written and read whole. A group waits only for groups of lower number, and no
+more groups are launched than are resident at once, so that no order of dispatch can hang it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from poot.codegen.gen.attention.grouped.scores import LEAST, Scores
@@ -23,7 +25,9 @@ from poot.codegen.kir.build import F32, I32, U32, Val
 OUTS, SUMS, WORDS = "outs", "sums", "words"
 REST = (1 << 32) - 1
 # Partials that are read at once; fewer where a lane has 128 registers.
-_BATCH, _SMALL_BATCH = 16, 8
+_BATCH, _SMALL_BATCH, _WHOLE_BATCH = 16, 8, 24
+# Rounds of channels that are written out, where code counts: each is read once from far away.
+_WRITTEN_ROUNDS = 2
 _MANY_WARPS = 8
 
 
@@ -62,6 +66,8 @@ class Merge:
         is_full = team.form.warps * team.form.residents > _MANY_WARPS
         self.batch = _SMALL_BATCH if is_full else _BATCH
         form = team.form
+        if form.mergers and form.spread <= _WHOLE_BATCH:
+            self.batch = form.spread
         rows = form.warps * form.repeat
         team.k.shared(OUTS, "f32", rows * (form.width + 4))
         team.k.shared(SUMS, "f32", rows * 2)
@@ -71,8 +77,14 @@ class Merge:
         k, team, form = self.k, self.team, self.form
         low, high = self.shares.owners(segment)
         k.barrier()
+        if form.is_listed and form.rounds > _WRITTEN_ROUNDS:
+            with k.for_(0, form.rounds, unroll=1, name="n") as n, self._has_round(n):
+                self._pair(segment, self._owned(self._number(n), n), low, high)
+            if self.shares.may_go_on:
+                k.barrier()
+            return
         for n in range(form.rounds):
-            number = team.lane + (team.warp * WARP + n * form.warps * WARP)
+            number = self._number(n)
             if (n + 1) * form.warps * WARP > form.pairs:
                 with k.if_(team.warp * WARP + n * form.warps * WARP < form.pairs):
                     self._pair(segment, self._owned(number, n), low, high)
@@ -81,9 +93,45 @@ class Merge:
         if self.shares.may_go_on:
             k.barrier()
 
-    def _owned(self, number: Val, n: int) -> Pair:
+    def collect(self, segment: Segment) -> None:
+        """One merger: adds up the parts of a unit's groups, of one round of channels, or of some in
+        turn."""
+        k, team, form = self.k, self.team, self.form
+        own = k.copy(team.group - form.groups)
+        unit, first = quotient(k, own, form.mergers), remainder(k, own, form.mergers)
+        k.set(segment.row, quotient(k, unit, form.sets))
+        k.set(segment.head, remainder(k, unit, form.sets))
+        low = k.copy(unit * form.spread)
+        with k.for_(first, form.rounds, form.mergers, unroll=1, name="n") as n, self._has_round(n):
+            pair = self._owned(self._number(n), n)
+            start = (k.lit(LEAST), *(k.lit(0.0) for _ in range(3)))
+            state = tuple(k.var(v, F32) for v in start)
+            high = k.copy(low + form.spread)
+            with k.for_(low, high, self.batch, unroll=1) as group:
+                self._add(pair, group, high, state)
+            self.store(segment, pair, State(*(k.copy(v) for v in state)))
+
+    @contextmanager
+    def _has_round(self, n: Val) -> Generator[None]:
+        """Runs the body where the subgroup has pairs in round n."""
+        team, form = self.team, self.form
+        each = form.warps * WARP
+        if form.pairs % each:
+            with self.k.if_(team.warp * WARP + n * each < form.pairs):
+                yield
+        else:
+            yield
+
+    def _number(self, n: int | Val) -> Val:
+        """The lane's pair of round n."""
+        team, each = self.team, self.form.warps * WARP
+        if isinstance(n, int):
+            return team.lane + (team.warp * WARP + n * self.form.warps * WARP)
+        return n * each + (team.lane + team.warp * WARP)
+
+    def _owned(self, number: Val, n: int | Val) -> Pair:
         form, half = self.form, self.form.width // 2
-        slot = self.team.warp + n * form.warps
+        slot = self.team.warp + (n * form.warps)
         head, channel = quotient(self.k, number, half), remainder(self.k, number, half) * 2
         return Pair(number, head, channel, number * 2, slot * 2 + form.sums_at)
 
@@ -92,6 +140,9 @@ class Merge:
         most, total, x, y = self._own_state(pair)
         if not form.is_split:
             self.store(segment, pair, State(most, total, x, y))
+            return
+        if form.mergers:
+            self._leave(pair, most, total, x, y)
             return
         with k.if_(team.group.ne(high)):
             self._leave(pair, most, total, x, y)

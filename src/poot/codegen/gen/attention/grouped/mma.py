@@ -9,9 +9,8 @@ blocks. Scale multiplies S, and queries stay exact.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
-from poot.codegen.gen.attention.grouped.ring import RING
+from poot.codegen.gen.attention.grouped.ring import RING, Hidden
 from poot.codegen.gen.attention.grouped.scores import LEAST, Scores
 from poot.codegen.gen.attention.grouped.shares import Segment
 from poot.codegen.gen.attention.grouped.team import Team, input_name
@@ -20,7 +19,6 @@ from poot.codegen.kir.build import F32, Val
 from poot.codegen.kir.nodes import Frag
 
 HEADS = 8
-Clean = Callable[[Val, Val], None]
 # Channels of values that one load of fragments covers.
 _REACH = 128
 _ACROSS_KEYS = (4, 8, 16)
@@ -94,9 +92,9 @@ class MatrixTile:
             k.set(most, LEAST)
             k.set(total, 0.0)
 
-    def run(self, segment: Segment, first: Val, keys: Val, left: Val, clean: Clean) -> None:
-        """Takes in the tile at `keys` in the ring: the segment's keys from `first` on, of which
-        `left` are of the unit. `clean` clears the value rows past the end."""
+    def run(self, segment: Segment, first: Val, keys: Val, hidden: Hidden) -> None:
+        """Takes in the tile at `keys` in the ring: the segment's keys from `first` on, but those
+        that are hidden."""
         products = self._products(keys)
         scores = [
             self.scores.value(
@@ -108,7 +106,7 @@ class MatrixTile:
             )
             for n, product in enumerate(products)
         ]
-        weights = self._softmax(scores, keys, left, clean)
+        weights = self._softmax(scores, hidden)
         k, form = self.k, self.form
         reach = min(form.width, _REACH)
         a = Frag("mma", "a", reach, 16, form.dtype)
@@ -132,17 +130,17 @@ class MatrixTile:
         both = k.op("add", *sums, type=self.sums_type)
         return [k.extract(both, n) for n in range(4)]
 
-    def _softmax(self, scores: list[Val], keys: Val, left: Val, clean: Clean) -> Val:
+    def _softmax(self, scores: list[Val], hidden: Hidden) -> Val:
         """The weights of the tile, as the second product's operand; the state follows."""
         k, form, team = self.k, self.form, self.team
         x = scores
         if not form.is_even:
             held = [k.var(s, F32) for s in scores]
-            with k.if_(left < form.tile):
+            with k.if_(hidden.is_any):
                 for n, s in enumerate(held):
-                    is_past = (self.column + 8 * (n // 2)) >= left
-                    k.set(s, k.select(is_past, k.lit(-math.inf), s))
-                clean(keys, left)
+                    is_hidden = hidden.of(self.column + 8 * (n // 2))
+                    k.set(s, k.select(is_hidden, k.lit(-math.inf), s))
+                hidden.clear()
             x = [k.copy(s) for s in held]
         top = [k.op("max", x[e], x[2 + e]) for e in (0, 1)]
         slack = self.scores.slack

@@ -3,18 +3,34 @@
 A stage holds a tile of keys and a tile of values. The subgroup takes every `step`-th tile of its
 group's share; its copies run `stages - 1` tiles ahead, from one unit on into the next. Nobody else
 touches the ring, so no barrier of the group stands in the loop.
+
+Of listed blocks, and of a paged cache, rows are found one by one: a lane a row, two tiles ahead. A
+slot of a list that stands for no key is copied as zeros, and its tile's marks say so.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+
 from poot.codegen.gen.attention.grouped.shape import WARP
 from poot.codegen.gen.attention.grouped.shares import Segment, Shares
 from poot.codegen.gen.attention.grouped.team import Team, quotient, remainder
-from poot.codegen.kir.build import TOKEN, Val
+from poot.codegen.kir.build import TOKEN, U32, Val
 
-RING = "ring"
+RING, MARKS = "ring", "marks"
 # Rows after which the order of a row's chunks repeats (frags.SWIZZLES, "row").
 _TURN = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Hidden:
+    """Keys of a tile that its rows must not see: whether there are any, whether a key of the tile
+    is one, and what clears their values."""
+
+    is_any: Val
+    of: Callable[[Val], Val]
+    clear: Callable[[], None]
 
 
 class Ring:
@@ -26,6 +42,8 @@ class Ring:
         self.is_turned = is_turned
         form = team.form
         self.k.shared(RING, form.dtype, form.warps * form.ring_elems, 1024)
+        if form.is_listed:
+            self.k.shared(MARKS, "u32", form.warps * form.stages)
         self.base = team.warp * form.ring_elems
         per_row = min(form.chunks, WARP)
         self.own_row = quotient(self.k, team.lane, per_row)
@@ -63,9 +81,10 @@ class Ring:
         self.cursor = segment.copied(team)
         self.tile, self.is_done = team.count(0), team.flag(False)
         self.origin = team.count(0)
-        if self.form.is_paged:
+        if self.form.is_mapped:
             self.slots, self.later, self.turn = team.count(0), team.count(0), team.count(0)
             self.is_run = team.flag(False)
+            self.marks = self.k.var(self.k.lit(0, U32), U32)
         self._unit()
         self._settle()
 
@@ -77,9 +96,12 @@ class Ring:
         if form.is_paged:
             k.set(self.origin, head * form.width + lane_part)
         else:
-            row = (self.cursor.row * parts.kv_heads + head) * parts.keys + self.own_row
+            row = (self.cursor.row * parts.kv_heads + head) * parts.keys
+            row = row if form.is_listed else row + self.own_row
             k.set(self.origin, row * form.width + lane_part)
         k.set(self.tile, self.cursor.first + self.team.warp)
+        if form.is_listed:
+            k.set(self.cursor.end, self.shares.end_of(self.cursor))
 
     def _settle(self) -> None:
         """On to the next unit that has a tile for this subgroup."""
@@ -95,20 +117,30 @@ class Ring:
                     self._unit()
                 with k.else_():
                     k.set(self.is_done, True)
-        if self.form.is_paged:
+        if self.form.is_mapped:
             with k.if_(~self.is_done):
                 self._read_slots()
 
-    # The map of a paged cache: two tiles' slots a read, a lane each, and the next two on their way.
-    # Tiles whose slots follow one another (whole pages do) are copied as rows of a dense cache are.
+    # Rows found one by one: two tiles' a read, a lane each, and the next two on their way. Tiles
+    # whose rows follow one another (whole pages do) are copied as rows of a dense cache are.
 
     def _slot_of(self, first_tile: Val) -> Val:
+        """The row of the pool, or of the unit's keys; -1 where a list's slot stands for no key."""
         team, form = self.team, self.form
         half = quotient(self.k, team.lane, form.tile)
         place = remainder(self.k, team.lane, form.tile)
         at = (first_tile + half * self.shares.step) * form.tile + place
-        key = self.k.op("max", self.k.op("min", at, self.cursor.length - 1), 0)
-        parts, ix = form.parts, team.job.indexer
+        if form.is_listed:
+            assert self.cursor.visit is not None
+            key = self.cursor.visit.key(team, self.cursor.row, self.cursor.head, at)
+            if not form.is_paged:
+                return key
+            pool = self._pool_slot(self.k.op("max", key, 0))
+            return self.k.select(key < 0, key, pool)
+        return self._pool_slot(self.k.op("max", self.k.op("min", at, self.cursor.length - 1), 0))
+
+    def _pool_slot(self, key: Val) -> Val:
+        team, parts, ix = self.team, self.form.parts, self.team.job.indexer
         row = ix.atom(self.k.copy(self.cursor.row), parts.batch)
         found = team.job.pull.value(parts.at["read"], (row, ix.atom(self.k.copy(key), parts.keys)))
         return team.clamped(found, 0, self.pool - 1)
@@ -127,6 +159,9 @@ class Ring:
     def _look(self) -> None:
         """Whether the slots of each tile read follow one another."""
         k, place = self.k, remainder(self.k, self.team.lane, self.form.tile)
+        if self.form.is_listed:
+            k.set(self.marks, k.op("ballot", self.slots >= 0, type=U32))
+            return
         first = k.op("shuffle", self.slots, self.team.lane - place)
         k.set(self.is_run, k.op("vote_all", (first + place).eq(self.slots)))
 
@@ -152,6 +187,8 @@ class Ring:
         k = self.k
         with k.if_(~self.is_done):
             self._copy(self.stage(stage))
+            if self.form.is_listed:
+                self._mark(stage)
             self._advance()
         k.op("async_commit", type=TOKEN)
 
@@ -159,6 +196,10 @@ class Ring:
         k, form = self.k, self.form
         first = self.tile * form.tile
         left = self.cursor.length - first
+        if form.is_listed:
+            line = form.width * (form.parts.kv_heads if form.is_paged else 1)
+            self._copy_slots(target, line)
+            return
         if form.is_paged:
             line = form.parts.kv_heads * form.width
             with k.if_(self.is_run):
@@ -176,13 +217,30 @@ class Ring:
         with k.else_():
             self._copy_rest(target, source, left)
 
-    def _one(self, target: Val, source: Val) -> None:
-        """A chunk of a row of keys and of values."""
+    def _one(self, target: Val, source: Val, *is_there: Val) -> None:
+        """A chunk of a row of keys and of values; zeros where it is not there."""
         for name, beyond in ((self.keys, 0), (self.values, self.form.tile_elems)):
-            self._cp(name, target + beyond, source)
+            self._cp(name, target + beyond, source, *is_there)
 
-    def _cp(self, name: str, target: Val, source: Val) -> None:
-        self.k.do("cp_async", target, source, dst=RING, mem=name, nbytes=16, bypass=True)
+    def _cp(self, name: str, target: Val, source: Val, *is_there: Val) -> None:
+        self.k.do("cp_async", target, source, *is_there, dst=RING, mem=name, nbytes=16, bypass=True)
+
+    def _mark(self, stage: Val) -> None:
+        """Which keys of the tile that was copied to a stage are there, a bit each."""
+        k, form = self.k, self.form
+        with k.if_(self.team.lane.eq(0)):
+            own = k.copy(self.marks) >> k.bitcast(self.turn * form.tile, U32)
+            k.store(MARKS, self.team.warp * form.stages + stage, own)
+
+    def hidden(self, stage: Val, left: Val) -> Hidden:
+        """What is hidden of the tile at a stage, of which `left` keys are of the unit."""
+        k, form = self.k, self.form
+        if not form.is_listed:
+            keys = self.stage(stage)
+            return Hidden(left < form.tile, lambda n: n >= left, lambda: self.clean(keys, left))
+        every = (1 << form.tile) - 1
+        own = k.load(MARKS, self.team.warp * form.stages + stage) & every
+        return Hidden(own.ne(every), lambda n: ((own >> k.bitcast(n, U32)) & 1).eq(0), lambda: None)
 
     def _copy_whole(self, target: Val, source: Val, line: int) -> None:
         """Rows that lie `line` elements apart."""
@@ -217,16 +275,21 @@ class Ring:
             ahead, _ = self._place(n)
             inside = (n % max(form.chunks // WARP, 1)) * WARP * form.chunk
             slot = k.op("shuffle", self.slots, first + (self.own_row + ahead))
-            source = origin + slot * line + inside
-            self._one((target + lane_part) + far, source)
+            to = (target + lane_part) + far
+            if form.is_listed:
+                is_there = slot >= 0
+                slot = k.op("max", slot, 0)
+                self._one(to, origin + slot * line + inside, is_there)
+            else:
+                self._one(to, origin + slot * line + inside)
 
     def _advance(self) -> None:
         k = self.k
         k.set(self.tile, self.tile + self.shares.step)
-        if not self.shares.may_go_on and not self.form.is_paged:
+        if not self.shares.may_go_on and not self.form.is_mapped:
             k.set(self.is_done, self.tile >= self.cursor.end)
             return
-        if self.form.is_paged:
+        if self.form.is_mapped:
             with k.if_(self.tile < self.cursor.end):
                 self._next_slots()
         with k.if_(self.tile >= self.cursor.end):

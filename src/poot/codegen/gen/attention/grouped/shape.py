@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from poot.codegen.gen.attention.parts import Parts, attention_eqn, parts_of
+from poot.ir.attrs import int_attr
 from poot.ir.dtypes import DTYPES
+from poot.ir.rules.selected import always_of
 from poot.planner.request import Request
 
 WARP = 32
@@ -22,7 +24,9 @@ class Form:
     are equally long, and 0 says that shares of equal cost are cut from all of them.
 
     `lengths` is "fixed" (no length operand), "one" (one batch row, spread over the groups) or
-    "many".
+    "many". With `mergers`, so many groups a unit beyond those `groups` do nothing but add up parts.
+    Of selected blocks a unit's keys are the slots of its list (`listed.py`): shares are cut
+    for as many as there may be, "fixed", and each unit ends where its list does.
     """
 
     parts: Parts
@@ -36,17 +40,21 @@ class Form:
     is_matrix: bool
     is_paged: bool
     lengths: str
+    mergers: int = 0
 
     @staticmethod
     def of(request: Request) -> Form:
         """The form that a request's schedule names."""
         parts, get = parts_of(attention_eqn(request.body)), request.schedule.get
         lengths = "fixed" if "len" not in parts.at else "many"
-        if lengths == "many" and parts.batch == 1 and get("spread"):
+        if "ids" in parts.at:
+            lengths = "fixed"
+        elif lengths == "many" and parts.batch == 1 and get("spread"):
             lengths = "one"
         return Form(
             parts, get("warps"), get("stages"), get("tile"), get("groups"), get("spread"),
             get("residents"), get("cuts"), bool(get("matrix")), "read" in parts.at, lengths,
+            get("mergers"),
         )  # fmt: skip
 
     @property
@@ -68,15 +76,31 @@ class Form:
         return self.parts.kv_heads * self.cuts
 
     @property
+    def is_listed(self) -> bool:
+        """Whether a unit's keys are those of listed blocks."""
+        return "ids" in self.parts.at
+
+    @property
+    def is_mapped(self) -> bool:
+        """Whether rows of keys are found one by one: through a list, a map of a paged cache, or
+        both."""
+        return self.is_paged or self.is_listed
+
+    @property
     def most(self) -> int:
         """The most keys that a row sees: causal bounds the one query row there is."""
+        if self.is_listed:
+            ratio, listed = int_attr(self.parts.eqn, "ratio"), self.parts.at["ids"].type.shape[3]
+            slots = listed * ratio + always_of(self.parts.eqn.attr("always")).reach(ratio)
+            return min(slots, -(-self.parts.keys // ratio) * ratio)
         causal = self.parts.causal
         return self.parts.keys if causal is None else max(0, min(self.parts.keys, causal + 1))
 
     @property
     def is_even(self) -> bool:
         """Whether no tile ever passes the end of a unit."""
-        return self.lengths == "fixed" and self.most > 0 and self.most % self.tile == 0
+        is_fixed = self.lengths == "fixed" and not self.is_listed
+        return is_fixed and self.most > 0 and self.most % self.tile == 0
 
     @property
     def chunk(self) -> int:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from poot.codegen.gen.attention.grouped.listed import Visit
 from poot.codegen.gen.attention.grouped.shape import WARP
 from poot.codegen.gen.attention.grouped.team import Team, quotient, remainder
 from poot.codegen.kir.build import Val
@@ -24,6 +25,7 @@ _FAR = (1 << 31) - 1
 class Segment:
     """A run of tiles of one unit, in mutable registers: batch row, key head, first tile, end, tiles
     of the unit, keys of the row, the unit's cost coordinate, and where in its order the group is.
+    Of listed blocks, `visit` says what the unit's slots stand for.
     """
 
     row: Val
@@ -34,17 +36,20 @@ class Segment:
     length: Val
     cost: Val
     phase: Val
+    visit: Visit | None = None
 
     @staticmethod
     def fresh(team: Team) -> Segment:
         return Segment(
             team.count(0), team.count(0), team.count(0), team.count(0), team.count(0),
             team.count(0), team.count(0), team.count(0),
+            Visit.fresh(team) if team.form.is_listed else None,
         )  # fmt: skip
 
     def fields(self) -> tuple[Val, ...]:
+        of_list = self.visit.fields() if self.visit is not None else ()
         return (self.row, self.head, self.first, self.end, self.tiles, self.length, self.cost,
-                self.phase)  # fmt: skip
+                self.phase, *of_list)  # fmt: skip
 
     def copied(self, team: Team) -> Segment:
         made = Segment.fresh(team)
@@ -104,7 +109,8 @@ class Shares:
         """The group's first segment, and whether it has one; the same in all its subgroups. Of one
         batch row, the length is not read yet, and taken for the most that it can be."""
         if self.form.is_single:
-            return self._place(segment, self.team.number(self.form.most))
+            found = self._place(segment, self.team.number(self.form.most))
+            return self.k.op("agree", found) if self.form.is_listed else found
         k, form, go = self.k, self.form, self.team.flag(False)
         if not form.spread:
             k.set(go, self._cut(segment, *self._totals()))
@@ -132,6 +138,8 @@ class Shares:
         k.set(segment.head, head)
         k.set(segment.first, part * form.warps)
         k.set(share.step, form.spread * form.warps)
+        if segment.visit is not None:
+            length = segment.visit.find(self.team, row, head)
         return self.spread(segment, length)
 
     def spread(self, segment: Segment, length: Val) -> Val:
@@ -143,6 +151,8 @@ class Shares:
         ):  # fmt: skip
             k.set(register, value)
         parts = k.op("min", quotient(k, tiles + (form.warps - 1), form.warps), form.spread)
+        if form.mergers:  # every group leaves a part, of nothing too: nobody else knows the list
+            parts = self.team.number(form.spread)
         k.set(self.share.parts, parts)
         return self._split(self.team.group, form.spread)[1] < parts
 
@@ -313,7 +323,7 @@ class Shares:
         k = self.k
         for register, value in (
             (s.row, row), (s.head, head), (s.first, first), (s.end, end), (s.tiles, tiles),
-            (s.cost, cost), (s.length, self.team.length(row)),
+            (s.cost, cost), (s.length, self._keys(s, row, head)),
         ):  # fmt: skip
             k.set(register, value)
         k.set(s.phase, phase)
@@ -335,6 +345,10 @@ class Shares:
                 with k.if_(s.head.eq(self.form.sets)):
                     k.set(s.head, 0)
                     k.set(s.row, s.row + 1)
+                    if s.visit is None:
+                        with k.if_((s.row < self.form.parts.batch) & (s.cost < share.stop)):
+                            self._measure(s)
+                if s.visit is not None:
                     with k.if_((s.row < self.form.parts.batch) & (s.cost < share.stop)):
                         self._measure(s)
             with k.if_(s.cost < share.stop):
@@ -357,10 +371,23 @@ class Shares:
         k.set(s.cost, cost)
         self._measure(s)
 
+    def _keys(self, s: Segment, row: Val, head: Val) -> Val:
+        """The keys of a unit; of a list, what its slots stand for is found too."""
+        return self.team.length(row) if s.visit is None else s.visit.find(self.team, row, head)
+
     def _measure(self, s: Segment) -> None:
-        length = self.team.length(s.row)
+        """The unit's keys and tiles. Of lists, shares count as many tiles as there may be, and
+        `end_of` alone knows better."""
+        length = self._keys(s, s.row, s.head)
         self.k.set(s.length, length)
-        self.k.set(s.tiles, self.team.tiles(length))
+        most = self.team.number(self.form.most)
+        self.k.set(s.tiles, self.team.tiles(length if s.visit is None else most))
+
+    def end_of(self, s: Segment) -> Val:
+        """Where a segment's tiles end: with the unit's list, where that is before its own end."""
+        if s.visit is None:
+            return self.k.copy(s.end)
+        return self.k.op("min", s.end, self.team.tiles(s.length))
 
     def owners(self, s: Segment) -> tuple[Val, Val]:
         """(first, last) group of those that share the segment's unit; the last merges."""
