@@ -17,7 +17,7 @@ done
     gguf platformdirs pytools mako siphash24 hip-python rocm-bindings-hip rocm-bindings-core
 if [ -n "${1-}" ]; then cp -f "$1"/pycuda-*cp312*.whl .whl/; fi
 
-(cd .gl && apt-get download -q libvulkan1 libegl1 libglvnd0 libopengl0 libgl1 libglx0 libgles2)
+(cd .gl && apt-get download -q libvulkan-dev libvulkan1 libegl1 libglvnd0 libopengl0 libgl1 libglx0 libgles2)
 cp -Lf /usr/lib/x86_64-linux-gnu/libVkLayer_khronos_validation.so .gl/
 sed 's#"library_path": *"[^"]*"#"library_path": "./libVkLayer_khronos_validation.so"#' \
     /usr/share/vulkan/explicit_layer.d/VkLayer_khronos_validation.json \

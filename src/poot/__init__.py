@@ -3,6 +3,7 @@
 from poot import errors, ops
 from poot.api import Program, compile
 from poot.backends.registry import devices
+from poot.bundle.load import LoadedProgram, load
 from poot.errors import PootError
 from poot.frontends.torch.program import from_torch
 from poot.ir.text import parse, show
@@ -12,6 +13,7 @@ from poot.session import Session
 from poot.trace import const, slot, state, trace, weight
 
 __all__ = [
+    "LoadedProgram",
     "PootError",
     "Program",
     "Session",
@@ -22,6 +24,7 @@ __all__ = [
     "from_torch",
     "grad",
     "jit",
+    "load",
     "ops",
     "parse",
     "show",

@@ -11,6 +11,7 @@ from poot.device_array import DeviceArray
 from poot.errors import BindError
 from poot.ir.dtypes import DTYPES
 from poot.ir.graph import Graph, Input, TensorType, Weight
+from poot.launch_lists import Signature
 
 
 def need_flag(value: object, what: str) -> bool:
@@ -97,7 +98,11 @@ def check_weight(i: Input, value: object, allow_nonfinite: bool) -> np.ndarray:
 
 
 def bind_weights(
-    graphs: Mapping[str, Graph], given: object, allow_nonfinite: bool, *, all_of_them: bool = True
+    graphs: Mapping[str, Graph | Signature],
+    given: object,
+    allow_nonfinite: bool,
+    *,
+    all_of_them: bool = True,
 ) -> dict[str, np.ndarray]:
     """Every Weight's array (or that of each given, where not `all_of_them`), checked; `given` is
     them by dotted name. Raises BindError on a missing, unknown or ill-typed one."""

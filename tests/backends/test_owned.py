@@ -110,6 +110,9 @@ def test_code_is_of_the_devices_target_and_width(device: Device):
     with pytest.raises(LaunchError, match=f"kernel fill is for other: .* takes {code.target}"):
         device.load([replace(code, target="other")])
     wide = replace(code, kernel=filler(subgroup=7))
+    if isinstance(device, CpuDevice):  # its subgroups are a part of a vector: the code's own matter
+        device.load([wide])
+        return
     with pytest.raises(LaunchError, match="kernel fill is written for subgroups of 7"):
         device.load([wide])
 

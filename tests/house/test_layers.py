@@ -18,7 +18,7 @@ LAYERS = (
     "codegen",
     "backends",
     "program device_array failures staged_slots step_slots carried quick_step runner oracle_runner"
-    " binding bound_slots locks profile session report api jit",
+    " binding bound_slots locks profile session report launch_lists bundle api jit",
     "explain cli llm frontends torch",
 )
 RANK = {f"poot.{name}": rank for rank, row in enumerate(LAYERS) for name in row.split()}

@@ -89,12 +89,13 @@ def refuse_too_much(
         )
 
 
-def need_code(code: Code, target: str, limits: DeviceLimits) -> None:
+def need_code(code: Code, target: str, limits: DeviceLimits, *, any_subgroup: bool = False) -> None:
     """Raises LaunchError where a kernel's code is another target's, or is written for subgroups
-    that the device hasn't."""
+    that the device hasn't. With `any_subgroup` code brings its own: on a CPU they are a part of a
+    vector, or several."""
     if code.target != target:
         raise LaunchError(f"kernel {code.name} is for {code.target}: {limits.name} takes {target}")
-    if code.kernel.subgroup not in (None, limits.subgroup):
+    if not any_subgroup and code.kernel.subgroup not in (None, limits.subgroup):
         raise LaunchError(
             f"kernel {code.name} is written for subgroups of {code.kernel.subgroup}: "
             f"{limits.name} has {limits.subgroup}"

@@ -171,7 +171,7 @@ class CpuDevice:
         OutOfDeviceMemory where the process may map no more memory."""
         self.need_open()
         for code in codes:
-            need_code(code, "llvm", self._limits)
+            need_code(code, "llvm", self._limits, any_subgroup=True)
         names = [symbol(c.key) for c in codes]
         unique = {n: _object(c) for n, c in zip(names, codes, strict=True)}
         _need_mappings(len(unique), mappings())
