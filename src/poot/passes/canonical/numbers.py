@@ -152,15 +152,15 @@ def _is_const(scope: Scope, v: Var) -> bool:
 
 @rule("mul", "div", "add", "sub", "and", "or", "max", "min")
 def neutral(eqn: Eqn, scope: Scope) -> Var | None:
-    """x * 1, x / 1, x - 0, x + -0 (of integers x + 0), x and true, x or false, max(x, x)."""
+    """x * 1, x / 1, x - 0, x + -0 (of integers x + 0), x and true, x or false, max(x, x),
+    max(x, -inf), min(x, inf). Where the number was stretched over more, so is x."""
     x, y = eqn.ins
-    if x.type != eqn.out.type:
+    if x.type != eqn.out.type and (x.type.dtype != eqn.out.type.dtype or not x.type.elems):
         return None
-    if eqn.op in ("max", "min"):
-        return x if x == y else None
     number = number_of(scope, y)
     if number is None:
-        return None
+        is_same = eqn.op in ("max", "min") and x == y
+        return x if is_same else None
     floats, zero = is_float(x.type.dtype), number == 0.0
     is_minus = math.copysign(1.0, number) < 0
     nothing = {
@@ -170,8 +170,14 @@ def neutral(eqn: Eqn, scope: Scope) -> Var | None:
         "sub": zero and not is_minus,
         "and": x.type.dtype == "bool" and number == 1.0,
         "or": zero and not floats,
+        "max": floats and number == -math.inf,
+        "min": floats and number == math.inf,
     }
-    return x if nothing[eqn.op] else None
+    if not nothing[eqn.op]:
+        return None
+    if x.type == eqn.out.type:
+        return x
+    return scope.emit("broadcast", x, shape=eqn.out.type.shape)
 
 
 @rule("div")
