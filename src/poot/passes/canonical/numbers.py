@@ -198,4 +198,33 @@ def multiply_by_power(eqn: Eqn, scope: Scope) -> Var | None:
     return scope.emit("mul", eqn.ins[0], number)
 
 
-NUMBERS = (fold, move_number, stretch_at_the_op, constant_right, neutral, multiply_by_power)
+@rule("select")
+def a_bool_itself(eqn: Eqn, scope: Scope) -> Var | None:
+    """select(c, true, false) is c, and select(c, false, true) is not c."""
+    cond, a, b = eqn.ins
+    if eqn.out.type.dtype != "bool" or not eqn.out.type.elems:
+        return None
+    numbers = number_of(scope, a), number_of(scope, b)
+    if numbers not in ((1.0, 0.0), (0.0, 1.0)):
+        return None
+    got = cond if numbers[0] else scope.emit("not", cond)
+    shape = eqn.out.type.shape
+    return got if got.type.shape == shape else scope.emit("broadcast", got, shape=shape)
+
+
+@rule("ne", "eq")
+def of_a_cast_bool(eqn: Eqn, scope: Scope) -> Var | None:
+    """Whether a bool cast to a number is not 0 is that bool; whether it is 0, its negation."""
+    made = scope.producer(eqn.ins[0])
+    if made is None or made.op != "cast" or number_of(scope, eqn.ins[1]) != 0.0:
+        return None
+    held = made.ins[0]
+    if held.type.dtype != "bool" or held.type.shape != eqn.out.type.shape:
+        return None
+    return held if eqn.op == "ne" else scope.emit("not", held)
+
+
+NUMBERS = (
+    fold, move_number, stretch_at_the_op, constant_right, neutral, multiply_by_power,
+    a_bool_itself, of_a_cast_bool,
+)  # fmt: skip
