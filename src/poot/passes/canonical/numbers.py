@@ -153,9 +153,10 @@ def _is_const(scope: Scope, v: Var) -> bool:
 @rule("mul", "div", "add", "sub", "and", "or", "max", "min")
 def neutral(eqn: Eqn, scope: Scope) -> Var | None:
     """x * 1, x / 1, x - 0, x + -0 (of integers x + 0), x and true, x or false, max(x, x),
-    max(x, -inf), min(x, inf). Where the number was stretched over more, so is x."""
+    max(x, -inf), min(x, inf). Where a bool was stretched over more, it is so still."""
     x, y = eqn.ins
-    if x.type != eqn.out.type and (x.type.dtype != eqn.out.type.dtype or not x.type.elems):
+    is_bool = x.type.dtype == eqn.out.type.dtype == "bool"
+    if x.type != eqn.out.type and not is_bool:
         return None
     number = number_of(scope, y)
     if number is None:

@@ -145,6 +145,13 @@ def shift_right_logical(site: Site, a: Array, b: Array, **_: object) -> Array:
     return ops.right_shift(a, b)
 
 
+def shift_right_arithmetic(site: Site, a: Array, b: Array, **_: object) -> Array:
+    """The sign comes in from the left."""
+    if a.dtype == "u32":
+        return ops.bitcast(ops.right_shift(ops.bitcast(a, "i32"), ops.bitcast(b, "i32")), "u32")
+    return ops.right_shift(a, b)
+
+
 def not_(site: Site, x: Array) -> Array:
     return ops.logical_not(x) if x.dtype == "bool" else ops.bitwise_not(x)
 
@@ -185,7 +192,6 @@ _BINARY: dict[str, Row] = {
     "or": _binary(ops.bitwise_or, ops.logical_or),
     "xor": _binary(ops.bitwise_xor, ops.logical_xor),
     "shift_left": _binary(ops.left_shift),
-    "shift_right_arithmetic": _binary(ops.right_shift),
     "eq": _comparison(ops.equal),
     "ne": _comparison(ops.not_equal),
     "lt": _comparison(ops.less),
@@ -213,5 +219,6 @@ ELEMENTWISE: dict[str, Row] = {
     "select_n": select_n,
     "clamp": clamp,
     "shift_right_logical": shift_right_logical,
+    "shift_right_arithmetic": shift_right_arithmetic,
     "not": not_,
 }

@@ -262,14 +262,17 @@ def _scattered_rows(
     at: ScatterDimensions, mode: object,
 ) -> Array:  # fmt: skip
     """Each row of the first axis with a window of its own along another axis."""
-    one = tuple(at.operand_batching_dims) == (0,) and len(columns) == 1
-    one = one and tuple(at.scatter_indices_batching_dims) == (0,)
-    ((axis, first),) = columns.items() if len(columns) == 1 else ((0, None),)
-    if not one or first is None or first.shape != x.shape[:1] or axis == 0:
+    whole = [axis for axis in columns if shape[axis] == x.shape[axis]]
+    cut = [axis for axis in columns if axis not in whole]
+    pairs = (tuple(at.operand_batching_dims), tuple(at.scatter_indices_batching_dims))
+    one_each = pairs == ((0,), (0,)) and all(c.shape == x.shape[:1] for c in columns.values())
+    if len(cut) != 1 or not one_each:
         refuse("scatter", "one window for each row of the first axis", x=x.type)
+    (axis,) = cut
     window = reshape(update, (x.shape[0], *shape[1:]))
-    new = ops.dynamic_update_slice(x, window, first, axis=axis, mode="clamp")
-    test = _inside([_Start(axis, first, shape[axis])], x.shape) if _fills(mode) else None
+    new = ops.dynamic_update_slice(x, window, columns[axis], axis=axis, mode="clamp")
+    starts = [_Start(n, c, shape[n]) for n, c in columns.items()]
+    test = _inside(starts, x.shape) if _fills(mode) else None
     if test is None:
         return new
     return ops.where(reshape(test, (x.shape[0], *(1,) * (x.ndim - 1))), new, x)

@@ -65,6 +65,17 @@ def concatenate(site: Site, *xs: Array, dimension: int) -> Array:
     return ops.concat(xs, axis=dimension)
 
 
+def stack(site: Site, *xs: Array, axis: int) -> Array:
+    """The values side by side along a new axis."""
+    return ops.stack(xs, axis=axis)
+
+
+def unstack(site: Site, x: Array, axis: int) -> tuple[Array, ...]:
+    """The values along an axis, each without it."""
+    parts = [cut(x, axis, n, n + 1) for n in range(x.shape[axis])]
+    return tuple(reshape(p, t.shape) for p, t in zip(parts, site.types, strict=True))
+
+
 def split(site: Site, x: Array, sizes: Sequence[int], axis: int) -> tuple[Array, ...]:
     return ops.split(x, _whole(sizes), axis=axis)
 
@@ -116,6 +127,8 @@ SHAPE: dict[str, Row] = {
     "stack_rows": stack_rows,
     "concatenate": concatenate,
     "split": split,
+    "stack": stack,
+    "unstack": unstack,
     "pad": pad,
     "rev": rev,
     "tile": tile,
