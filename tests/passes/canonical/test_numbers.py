@@ -227,3 +227,19 @@ def test_a_nan_is_computed_where_it_is_read_since_its_bits_have_no_number():
         """
     )
     assert numbers_from_arrays(graph) is graph
+
+
+@pytest.mark.parametrize("op, number", [("max", "-inf"), ("min", "inf")])
+def test_a_bound_that_bounds_nothing_goes(op: str, number: str):
+    becomes(
+        f"""
+        in v0: f32[3]
+        v1: f32[] = const() dtype=f32 shape=() value={number}
+        v2: f32[3] = {op}(v0, v1)
+        out v2
+        """,
+        """
+        in v0: f32[3]
+        out v0
+        """,
+    )
