@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from functools import cache
 
+import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -21,14 +23,14 @@ ROPED = ("plain", "jax.nn")
 def imported(name: str) -> tuple[Imported, np.ndarray]:
     """The model's graph, and the logits that JAX gives."""
     fn, weights = MODELS[name]()
-    return poot.from_jax(fn, weights, IDS), np.asarray(fn(weights, jnp.asarray(IDS)))
+    return poot.from_jax(fn, weights, IDS), np.asarray(eqx.filter_jit(fn)(weights, jnp.asarray(IDS)))
 
 
 @pytest.mark.parametrize("target", ["cpu", "vulkan"])
 @pytest.mark.parametrize("name", MODELS)
 def test_logits_are_those_of_jax(name: str, target: str):
     got, want = imported(name)
-    with got.bind(compile_on(target, got.graph)) as session:
+    with closing(got.bind(compile_on(target, got.graph))) as session:
         out = session.step(ids=IDS)
     np.testing.assert_allclose(out, want, rtol=1e-3, atol=1e-3)
 
