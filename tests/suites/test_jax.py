@@ -23,7 +23,9 @@ ROPED = ("plain", "jax.nn")
 def imported(name: str) -> tuple[Imported, np.ndarray]:
     """The model's graph, and the logits that JAX gives."""
     fn, weights = MODELS[name]()
-    return poot.from_jax(fn, weights, IDS), np.asarray(eqx.filter_jit(fn)(weights, jnp.asarray(IDS)))
+    return poot.from_jax(fn, weights, IDS), np.asarray(
+        eqx.filter_jit(fn)(weights, jnp.asarray(IDS))
+    )
 
 
 @pytest.mark.parametrize("target", ["cpu", "vulkan"])

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import cast
 
 from poot.frontends.foreign import Call, Foreign, Given, Ref
 from poot.ir.graph import Slot, Weight
@@ -83,9 +84,7 @@ def with_ranges(foreign: Foreign) -> Foreign:
         if call.op == "gather" and not call.problem:
             for slot, rows in _indexed(call, made, givens):
                 limits[slot] = min(rows, limits.get(slot, rows))
-    return replace(
-        foreign, givens=tuple(_ranged(g, limits.get(g.ref.id)) for g in foreign.givens)
-    )
+    return replace(foreign, givens=tuple(_ranged(g, limits.get(g.ref.id)) for g in foreign.givens))
 
 
 def _ranged(given: Given, rows: int | None) -> Given:
@@ -113,7 +112,7 @@ def _dimensions(call: Call, name: str) -> object:
 
 
 def _ints(value: object) -> tuple[int, ...]:
-    return tuple(int(n) for n in value) if isinstance(value, (tuple, list)) else ()
+    return tuple(map(int, cast("tuple[int, ...]", value)))  # jax's integers, or numpy's
 
 
 def _column(index: object, column: int, count: int, made: Made) -> object:

@@ -51,9 +51,7 @@ def _declared(foreign: Foreign, ranges: dict[str, tuple[int, int]]) -> Foreign:
     if strange:
         what = f"from_jax needs ranges of integer inputs, {', '.join(sorted(known)) or 'none here'}"
         raise TraceError(f"{what}: got {', '.join(strange)}")
-    return replace(
-        foreign, givens=tuple(_ranged(g, ranges.get(g.name)) for g in foreign.givens)
-    )
+    return replace(foreign, givens=tuple(_ranged(g, ranges.get(g.name)) for g in foreign.givens))
 
 
 def _ranged(given: Given, range: tuple[int, int] | None) -> Given:

@@ -11,6 +11,7 @@ import importlib
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -26,7 +27,7 @@ _INLINED = (
     "custom_vjp_call", "custom_vjp_call_jaxpr", "custom_lin",
 )  # fmt: skip
 _BODIES = ("jaxpr", "call_jaxpr", "fun_jaxpr")
-_HERE = os.path.dirname(__file__) + os.sep
+_HERE = str(Path(__file__).parent) + os.sep
 MOST_STEPS = 1024  # of a scan
 
 
@@ -34,7 +35,7 @@ def line_of(eqn: Any) -> str:
     """file:line of the innermost call outside of jax that an eqn comes from."""
     trace = getattr(eqn.source_info, "traceback", None)
     frames = list(trace.frames) if trace is not None else []
-    jax = os.path.dirname(importlib.import_module("jax").__file__) + os.sep
+    jax = str(Path(importlib.import_module("jax").__file__ or "").parent) + os.sep
     own = [f for f in frames if not f.file_name.startswith((jax, _HERE))] or frames
     return f"{own[0].file_name}:{own[0].line_num}" if own else ""
 

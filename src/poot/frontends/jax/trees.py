@@ -147,9 +147,7 @@ class _Reader:
             return calls.const(value)
         return self._held(calls, f"closed.{n}", type, value)
 
-    def _add(
-        self, calls: Calls, name: str, type: TensorType, storage: Storage, array: Any
-    ) -> Ref:
+    def _add(self, calls: Calls, name: str, type: TensorType, storage: Storage, array: Any) -> Ref:
         ref = calls.ref()
         self.givens.append(Given(ref, name, type, storage, array))
         return ref
@@ -158,7 +156,9 @@ class _Reader:
         """(the outputs, each State with what it becomes)."""
         if not isinstance(nested, tuple) or len(nested) != 2:
             got = type(nested).__name__
-            raise TraceError(f"from_jax needs (outputs, states) of a function with states: got {got}")
+            raise TraceError(
+                f"from_jax needs (outputs, states) of a function with states: got {got}"
+            )
         held = [self.args[n] for n in self.states]
         wanted: Any = held[0] if len(held) == 1 else tuple(held)
         if self.tree.tree_structure(shape[1]) != self.tree.tree_structure(wanted):

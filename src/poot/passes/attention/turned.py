@@ -101,7 +101,9 @@ class Turner:
         if perm is None or len(eqn.out.type.shape) != len(perm):
             return None
         last = len(perm) - 1
-        if eqn.op == "reduce" and (ints_attr(eqn, "axis") != (last,) or not bool_attr(eqn, "keepdim")):
+        if eqn.op == "reduce" and (
+            ints_attr(eqn, "axis") != (last,) or not bool_attr(eqn, "keepdim")
+        ):
             return None
         ins: list[Var] = []
         for v in eqn.ins:

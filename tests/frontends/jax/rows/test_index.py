@@ -30,9 +30,11 @@ Fn = Callable[..., object]
         lambda x, i: jnp.take(x, i, axis=1, mode="clip"),
         lambda x, i: jnp.take(x, i, axis=2, mode="fill", fill_value=7.0),
         lambda x, i: x.at[i].get(mode="promise_in_bounds") if i.ndim == 0 else x[i],
-        lambda x, i: jnp.take_along_axis(x, jnp.abs(i[:, :1])[:, :, None] % 4, axis=1)
-        if x.shape[0] == 2
-        else x[i[0]],
+        lambda x, i: (
+            jnp.take_along_axis(x, jnp.abs(i[:, :1])[:, :, None] % 4, axis=1)
+            if x.shape[0] == 2
+            else x[i[0]]
+        ),
     ],
 )
 def test_elements_at_indices(fn: Fn):

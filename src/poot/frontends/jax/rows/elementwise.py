@@ -119,7 +119,7 @@ def pow_(site: Site, a: Array, b: Array, **_: object) -> Array:
 def select_n(site: Site, which: Array, *cases: Array) -> Array:
     """The case whose number `which` is: of a bool false the first, true the second."""
     if which.dtype == "bool":
-        return ops.where(which, cases[1], cases[0]) if len(cases) > 1 else cases[0]
+        return ops.where(which, cases[-1], cases[0])
     out = cases[-1]
     for n in range(len(cases) - 2, -1, -1):
         out = ops.where(which <= n, cases[n], out)

@@ -152,9 +152,7 @@ def _cut(x: Array, sizes: Sequence[int]) -> Array:
     return x[tuple(slice(0, n) for n in sizes)] if tuple(sizes) != x.shape else x
 
 
-def _starts(
-    x: Array, indices: Array, at: GatherDimensions, sizes: Sequence[int]
-) -> list[_Start]:
+def _starts(x: Array, indices: Array, at: GatherDimensions, sizes: Sequence[int]) -> list[_Start]:
     """Where windows begin along each axis that they don't fill, and along those that go with an
     axis of the indices, in the order of the axes."""
     found: list[_Start] = []
@@ -195,9 +193,7 @@ def _taken(x: Array, starts: Sequence[_Start]) -> tuple[Array, list[int]]:
     return got, [*before, *batch, *(starts[n].axis for n in wide), *after]
 
 
-def _flat_index(
-    starts: Sequence[_Start], extents: Sequence[int], wide: Sequence[int]
-) -> Array:
+def _flat_index(starts: Sequence[_Start], extents: Sequence[int], wide: Sequence[int]) -> Array:
     """[*batch, *sizes of the wide windows]: the place of each element in the axes as one."""
     batch = starts[0].at.shape
     total: Array | None = None
@@ -241,9 +237,7 @@ def scatter(
     flat = {axis: reshape(c, (count,)) for axis, c in columns.items()}
     windows = reshape(update, (count, *shape))
     for n in range(count):
-        starts = [
-            _Start(axis, reshape(c[n : n + 1], ()), shape[axis]) for axis, c in flat.items()
-        ]
+        starts = [_Start(axis, reshape(c[n : n + 1], ()), shape[axis]) for axis, c in flat.items()]
         window = reshape(windows[n : n + 1], shape)
         x = _one_window(x, window, starts, mode)
     return x
