@@ -10,7 +10,6 @@ graph replays of 24 launches or more, each overlapping the one before.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import statistics
 import time
@@ -25,6 +24,7 @@ import torch
 from benchmarks.card_kernels import Built, Launcher, assemble, limits_of
 from benchmarks.isolated import machine
 from benchmarks.llama_shapes import SHAPES, decode_graph
+from benchmarks.record import save
 from poot import ops
 from poot.api import compile
 from poot.codegen.gen.lower import lower
@@ -329,7 +329,7 @@ def main() -> None:
             for tag in sorted(us, key=us.get):
                 fact = said.get(tag, {})
                 print(f"   {tag:<18} {us[tag]:8.2f} us {tb[tag]:6.2f} TB/s  {fact}", flush=True)
-            (given.out / "gemv.json").write_text(json.dumps(result, indent=1, default=str))
+            save(given.out / "gemv.json", result)
             torch.cuda.empty_cache()
     print(f"{time.time() - begun:.0f} s in all")
 

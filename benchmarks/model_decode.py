@@ -11,7 +11,6 @@ it; its tokens stay on the device.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import statistics
 import time
@@ -24,6 +23,7 @@ import torch
 import poot
 from benchmarks.isolated import machine
 from benchmarks.llama_shapes import SHAPES, Shape, decode_graph, random_weights
+from benchmarks.record import save
 from poot.session import Session
 
 CAPACITY = 1024
@@ -242,7 +242,7 @@ def main() -> None:
                 print(f"{name}: {key:<20} {value}")
         for line in report["profile"]:  # type: ignore[attr-defined]
             print(f"   {line}", flush=True)
-        (given.out / "model-decode.json").write_text(json.dumps(result, indent=1, default=str))
+        save(given.out / "model-decode.json", result)
 
 
 if __name__ == "__main__":
