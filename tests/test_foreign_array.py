@@ -164,11 +164,18 @@ def test_a_cards_memory_is_adopted_by_its_address():
 def test_what_can_not_be_adopted_is_refused():
     device = compile_on("cpu", poot.trace(lambda x: x + 1.0, (poot.slot((4,), "f32"),))).device
     assert device is not None
-    for handle in (0, 6, "text", None):
+    for handle in (0, 6, 2**63, 2**70, "text", None):
         with pytest.raises(BackendError, match="needs an address and a size in whole words"):
             adopt(device, handle, "f32", (4,))
     with pytest.raises(BindError, match="no dtype 'f64'"):
         adopt(device, 64, "f64", (4,))
+    with pytest.raises(BindError, match="no dtype \\['f32'\\]"):
+        adopt(device, 64, ["f32"], (4,))  # pyright: ignore[reportArgumentType] - what users give
+    for shape in (4, (-4,), (1.5,), {4: 1}, "44"):
+        with pytest.raises(BindError, match="needs a shape of whole extents of 0 or more: got "):
+            adopt(device, 64, "f32", shape)  # pyright: ignore[reportArgumentType] - what users give
+    with pytest.raises(BackendError, match="str adopts no memory"):
+        adopt("cpu", 64, "f32", (4,))  # pyright: ignore[reportArgumentType] - what users give
     with pytest.raises(BackendError, match="adopts no memory"):
         adopt(SimDevice(), 64, "f32", (4,))
 

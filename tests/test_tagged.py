@@ -29,6 +29,8 @@ def test_bits_of_another_size_and_tags_that_are_none_are_refused():
         (np.zeros(2, np.uint8), "bf16", "bf16 is carried by uint16: got uint8"),
         (np.zeros(2, np.uint16), "f16", "a tag is one of bf16, f8e4m3: got 'f16'"),
         ([1, 2], "bf16", "carried by uint16: got list"),
+        (np.uint16(3), "bf16", "carried by uint16: got uint16"),
+        (np.zeros(2, np.uint16), ["bf16"], r"a tag is one of bf16, f8e4m3: got \['bf16'\]"),
     ):
         with pytest.raises(BindError, match=word):
             Tagged(bits, dtype)  # pyright: ignore[reportArgumentType] - what users give

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import numpy as np
 
 from poot.backends.base import Adopts, Device, TakesArrays
@@ -9,6 +11,8 @@ from poot.device_array import Always, DeviceArray, Stored
 from poot.errors import BackendError, BindError
 from poot.ir.dtypes import DTYPES
 from poot.ir.graph import TensorType
+from poot.limits import DeviceLimits
+from poot.ops.kinds import wholes
 
 # What is told apart without a look at its attributes.
 _PLAIN = (np.ndarray, np.generic, DeviceArray, int, float, bool, list, tuple)
@@ -36,10 +40,15 @@ def adopt(
     read. `handle` is an address (cuda, cpu), a VkBuffer of the device's VkDevice, or a GPUBuffer of
     its wgpu device; `owner` is held as long as the array. It is in C order, a bool a u32 word. The
     caller orders what it does there with poot's steps. Raises BindError or BackendError."""
-    if dtype not in DTYPES:
+    if not isinstance(cast("object", dtype), str) or dtype not in DTYPES:  # it is the user's
         raise BindError(f"poot has no dtype {dtype!r}; dtypes: {', '.join(DTYPES)}")
+    extents = wholes(shape)
+    if extents is None or any(n < 0 for n in extents):
+        raise BindError(f"adopt needs a shape of whole extents of 0 or more: got {shape!r}")
     if not isinstance(device, Adopts):
-        raise BackendError(f"{device.limits.name} adopts no memory")
-    type = TensorType(dtype, tuple(shape))
+        limits = getattr(cast("object", device), "limits", None)
+        named = limits.name if isinstance(limits, DeviceLimits) else device.__class__.__name__
+        raise BackendError(f"{named} adopts no memory")
+    type = TensorType(dtype, extents)
     buffer = device.adopt(handle, -(-type.nbytes // 4) * 4, "adopted memory", owner)
     return DeviceArray(Stored(type, device, buffer), Always())

@@ -22,11 +22,13 @@ class Tagged:
     dtype: str
 
     def __post_init__(self) -> None:
-        want = CARRIERS.get(self.dtype)
+        tag: object = self.dtype  # it is the user's
+        want = CARRIERS.get(tag) if isinstance(tag, str) else None
         if want is None:
             raise BindError(f"a tag is one of {', '.join(CARRIERS)}: got {self.dtype!r}")
-        if getattr(self.bits, "dtype", None) != want:
-            seen = getattr(self.bits, "dtype", type(self.bits).__name__)
+        bits: object = self.bits
+        if not isinstance(bits, np.ndarray) or self.bits.dtype != want:
+            seen = self.bits.dtype if isinstance(bits, np.ndarray) else type(bits).__name__
             raise BindError(f"{self.dtype} is carried by {want}: got {seen}")
 
     def array(self) -> np.ndarray:

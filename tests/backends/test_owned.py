@@ -175,7 +175,7 @@ def test_each_closed_device_refuses_every_call(device: Device):
 
 def test_what_is_adopted_is_whole_words_at_an_address():
     assert need_adoptable(64, 8, "x") == 64
-    for address, nbytes in ((0, 8), (62, 8), (64, 0), (64, 6), (True, 8), ("64", 8)):
+    for address, nbytes in ((0, 8), (62, 8), (64, 0), (64, 6), (True, 8), ("64", 8), (64, 2**63)):
         with pytest.raises(BackendError, match=r"x needs an address and a size in whole words"):
             need_adoptable(address, nbytes, "x")
     need_sizes(8, "x")

@@ -155,25 +155,51 @@ class NoArray:
         raise ValueError("no numbers here")
 
 
-MAKES: dict[str, dict[str, object]] = {
-    "weight": {"shape": (2,)},
-    "state": {"shape": (2,)},
-    "slot": {"shape": (2,)},
-    "const": {"array": X},
-    "trace": {"fn": lambda x: x, "specs": (poot.slot((2,), "f32"),)},
-    "compile": {"graphs": graph(), "target": "oracle"},
-    "jit": {"fn": lambda x: x},
-    "load": {"path": "no-such-file.poot", "target": "oracle"},
-    "parse": {"text": ""},
-    "show": {"graph": graph()},
-    "grad": {},
-    "value_and_grad": {},
+def exported() -> dict[str, object]:
+    torch = pytest.importorskip("torch")
+
+    class Half(torch.nn.Module):
+        def forward(self, x: object, at: object) -> object:
+            return x / at  # pyright: ignore[reportOperatorIssue] - tensors
+
+    args = (torch.ones(2), torch.ones(2, dtype=torch.int64))
+    return {"program": torch.export.export(Half(), args)}
+
+
+def jax_function() -> dict[str, object]:
+    pytest.importorskip("jax")
+    return {"fn": lambda: np.float32(1.0)}
+
+
+def memory() -> dict[str, object]:
+    device = poot.backends.registry.open_device("cpu")
+    return {"device": device, "handle": X.ctypes.data, "dtype": "f32", "shape": X.shape, "owner": X}
+
+
+# For each public function, arguments that are fine.
+MAKES: dict[str, Callable[[], dict[str, object]]] = {
+    "weight": lambda: {"shape": (2,)},
+    "state": lambda: {"shape": (2,)},
+    "slot": lambda: {"shape": (2,)},
+    "const": lambda: {"array": X},
+    "trace": lambda: {"fn": lambda x: x, "specs": (poot.slot((2,), "f32"),)},
+    "compile": lambda: {"graphs": graph(), "target": "oracle"},
+    "jit": lambda: {"fn": lambda x: x},
+    "load": lambda: {"path": "no-such-file.poot", "target": "oracle"},
+    "parse": lambda: {"text": ""},
+    "show": lambda: {"graph": graph()},
+    "from_jax": jax_function,
+    "from_torch": exported,
+    "adopt": memory,
+    "Tagged": lambda: {"bits": np.zeros(2, np.uint16), "dtype": "bf16"},
+    "grad": dict,
+    "value_and_grad": dict,
 }
 
 
 @pytest.mark.parametrize("name", MAKES)
 def test_public_functions_raise_typed_errors_alone(name: str):
-    fn = getattr(poot, name)
+    fn, fine = getattr(poot, name), MAKES[name]()
     for parameter in inspect.signature(fn).parameters.values():
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             continue
@@ -182,7 +208,7 @@ def test_public_functions_raise_typed_errors_alone(name: str):
                 continue  # lists the devices: see tests/backends/test_registry.py
             if parameter.name == "progress" and callable(value):
                 continue  # what it raises is its own
-            given = MAKES[name] | {parameter.name: value}
+            given = fine | {parameter.name: value}
             typed_or_fine(lambda given=given: fn(**given))
 
 

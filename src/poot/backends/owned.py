@@ -12,6 +12,9 @@ from poot.codegen.code import Code
 from poot.errors import BackendError, BindingLimit, LaunchError, OutOfDeviceMemory
 from poot.limits import DeviceLimits
 
+# No memory of a process, nor of a card, lies here or above: 64-bit addresses are signed.
+END_OF_ADDRESSES = 1 << 63
+
 
 class OwnBuffer(Protocol):
     """A buffer that a device made. `nbytes` is what was asked, whole quanta lie behind it."""
@@ -66,8 +69,15 @@ def need_sizes(nbytes: int, label: str) -> None:
 
 
 def need_adoptable(address: object, nbytes: int, label: str) -> int:
-    """An address that whole words lie at. Raises BackendError."""
-    if type(address) is not int or address <= 0 or address % 4 or nbytes <= 0 or nbytes % 4:
+    """An address that whole words lie at, all of them below the end of the addresses of a process.
+    Raises BackendError."""
+    is_sized = nbytes > 0 and nbytes % 4 == 0
+    if (
+        type(address) is not int
+        or not is_sized
+        or not 0 < address <= END_OF_ADDRESSES - nbytes
+        or address % 4
+    ):
         raise BackendError(
             f"{label} needs an address and a size in whole words to be adopted: got {nbytes} bytes "
             f"at {address!r}"

@@ -144,7 +144,7 @@ def test_a_buffer_of_the_callers_is_adopted_by_its_handle(as_number):
 
 def test_what_is_no_buffer_is_not_adopted():
     device = opened(validation=True)
-    for handle in (0, -4, "text", vk.ffi.NULL):
+    for handle in (0, -4, 1 << 64, "text", vk.ffi.NULL):
         with pytest.raises(BackendError, match="needs a VkBuffer, or its number"):
             adopt(device, handle, "f32", (16,))
     with pytest.raises(BackendError, match="needs whole words"):

@@ -43,6 +43,12 @@ def test_a_range_of_what_is_no_integer_input_is_refused():
         poot.from_jax(net, W, IDS, ranges={"w.words": (0, 4)})
 
 
+@pytest.mark.parametrize("value", [np.array(["a"]), np.array([None, 1])], ids=["text", "object"])
+def test_an_array_of_no_numbers_is_refused_before_the_function_meets_it(value: np.ndarray):
+    with pytest.raises(TraceError, match=r"needs arrays of numbers: x is of (<U1|object)"):
+        poot.from_jax(lambda x: x + 1, value)
+
+
 def test_every_call_without_a_row_is_listed_with_its_line():
     def strange(x: jax.Array) -> jax.Array:
         y = jnp.linalg.qr(x)[0]

@@ -207,7 +207,7 @@ class VulkanDriver:
     def adopted(self, handle: object, label: str) -> Handle:
         if isinstance(handle, vk.ffi.CData) and handle != vk.ffi.NULL:
             return handle
-        if type(handle) is int and handle > 0:
+        if type(handle) is int and 0 < handle < 1 << 64:
             made: object = vk.ffi.cast("VkBuffer", handle)
             return made
         raise BackendError(f"{label} needs a VkBuffer, or its number: got {handle!r}")

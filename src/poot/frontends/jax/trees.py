@@ -16,7 +16,11 @@ from poot.frontends.foreign import Foreign, Given, Ref
 from poot.frontends.jax.arrays import as_numpy, is_concrete, type_of
 from poot.frontends.jax.read import Calls
 from poot.ir.graph import Const, Slot, State, Storage, TensorType, Weight
+from poot.ops.kinds import wholes
 from poot.ops.record import device_bytes
+
+# Kinds of numpy's dtypes: objects, texts, bytes, times.
+_NO_NUMBERS = "OUSMm"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,19 +53,22 @@ class _Reader:
         self.args = tuple(args)
         self.is_module = callable(fn) and not self.tree.all_leaves([fn])
         self.fn = fn
-        for what, given in (("weights", weights or ()), ("states", states)):
-            strange = [n for n in given if not 0 <= n < len(self.args)]
-            if strange:
-                seen = f"{what}={tuple(given)}, of {len(self.args)} arguments"
-                raise TraceError(f"from_jax needs numbers of arguments: {seen}")
-        self.states = tuple(states)
+        self.states = self._places("states", states)
         if weights is None:
             is_tree = bool(self.args) and not self.tree.all_leaves([self.args[0]])
             weights = (0,) if is_tree and not self.is_module and 0 not in self.states else ()
-        self.weights = tuple(weights)
+        self.weights = self._places("weights", weights)
         self.leaves: list[Leaf] = []
         self.givens: list[Given] = []
         self.by_memory: dict[int, Ref] = {}
+
+    def _places(self, what: str, given: object) -> tuple[int, ...]:
+        """Numbers of arguments. Raises TraceError on what is none."""
+        found = wholes(given)
+        if found is None or any(not 0 <= n < len(self.args) for n in found):
+            seen = f"{what}={given!r}, of {len(self.args)} arguments"
+            raise TraceError(f"from_jax needs numbers of arguments: {seen}")
+        return found
 
     def foreign(self) -> Foreign:
         names = _names(self.fn, self.args)
@@ -91,6 +98,9 @@ class _Reader:
                 continue
             inner = self.tree.keystr(path, simple=True, separator=".").removesuffix(".value")
             name = ".".join(part for part in (prefix, inner) if part)
+            if isinstance(leaf.dtype, np.dtype) and leaf.dtype.kind in _NO_NUMBERS:
+                # The function would meet it first, and jax has other words for it.
+                raise TraceError(f"from_jax needs arrays of numbers: {name} is of {leaf.dtype}")
             held.append(len(self.leaves))
             self.leaves.append(Leaf(name, kind, leaf))
         return tree, held

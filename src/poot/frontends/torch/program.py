@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from poot.errors import TraceError
 from poot.frontends.foreign import Call, Foreign, Given, Ref
 from poot.frontends.imported import Imported
 from poot.frontends.lower import lower
+from poot.frontends.ranges import declared
 from poot.frontends.torch.decompose import decomposed
 from poot.frontends.torch.read import read_exported
 from poot.frontends.torch.table import ATEN
 from poot.ir.graph import Slot
-from poot.trace import slot
 
 # Calls through which an index is still the same numbers.
 _MOVES = (
@@ -34,31 +33,7 @@ def from_torch(program: object, *, ranges: Mapping[str, tuple[int, int]] | None 
     Raises TraceError where an extent is dynamic, naming the dimension, and UnsupportedOps with
     every call that there is no row for, and its line."""
     foreign = with_ranges(read_exported(decomposed(program)))
-    return lower(_declared(foreign, dict(ranges or {})), ATEN, "from_torch")
-
-
-def _declared(foreign: Foreign, ranges: dict[str, tuple[int, int]]) -> Foreign:
-    """The program with the caller's ranges on its slots. Raises TraceError on a name that is no
-    integer slot."""
-    known = {
-        g.name for g in foreign.givens if isinstance(g.storage, Slot) and g.type.dtype == "i32"
-    }
-    strange = sorted(ranges.keys() - known)
-    if strange:
-        what = (
-            f"from_torch needs ranges of integer inputs, {', '.join(sorted(known)) or 'none here'}"
-        )
-        raise TraceError(f"{what}: got {', '.join(strange)}")
-    givens = [_ranged(g, ranges.get(g.name)) for g in foreign.givens]
-    return replace(foreign, givens=tuple(givens))
-
-
-def _ranged(given: Given, range: tuple[int, int] | None) -> Given:
-    if range is None:
-        return given
-    kind = "pos" if len(given.type.shape) < 2 else "user"
-    spec = slot(given.type.shape, given.type.dtype, kind=kind, range=range)
-    return replace(given, storage=spec.storage)
+    return lower(declared(foreign, ranges, "from_torch"), ATEN, "from_torch")
 
 
 def with_ranges(foreign: Foreign) -> Foreign:
