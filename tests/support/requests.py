@@ -12,7 +12,15 @@ from poot.limits import DeviceLimits
 from poot.planner.request import Request, Schedule
 from tests.support.launch import request_of
 from tests.support.products import BODIES, matmul_text
-from tests.support.selected_forms import ALONE, NARROW, PREFILL, best_inputs, best_text, form_text
+from tests.support.selected_forms import (
+    ALONE,
+    NARROW,
+    PREFILL,
+    best_inputs,
+    best_text,
+    form_text,
+    scores_text,
+)
 
 Updates = tuple[tuple[int, int], ...]
 
@@ -229,6 +237,7 @@ def _selected() -> list[Case]:
         ((2, 2, 3, 33), 5, 4, "f32"),
         ((1, 1, 2, 300), 64, 1, "bf16"),
         ((1, 2, 1, 9000), 70, 4, "f16"),
+        ((1, 1, 1, 32772), 9, 4, "bf16"),  # a row that registers do not hold
     ):
 
         def drawn(shape=shape, ratio=ratio, dtype=dtype) -> list[np.ndarray]:
@@ -250,3 +259,18 @@ CASES: dict[str, Case] = {
         *_selected(),
     )
 }
+
+# Steps of a CUDA card alone: where there is no kernel for them no pass makes them, and the op is
+# refused (tests/codegen/gen/selection/test_block_scores.py).
+OF_A_CARD: dict[str, Case] = {
+    f"scores-{width}-{dtype}": Case(
+        f"scores-{width}-{dtype}", scores_text(2, 3, 2, width, 70, dtype, weights), "none",
+        within=1e-4,
+    )
+    for width, dtype, weights in ((64, "bf16", ""), (32, "f16", "f32"))
+}  # fmt: skip
+
+
+def cases(limits: DeviceLimits) -> dict[str, Case]:
+    """The list for a device."""
+    return CASES | OF_A_CARD if limits.target == "ptx" else CASES

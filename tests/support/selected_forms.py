@@ -205,3 +205,21 @@ def best_inputs(
         values[rng.random(scores) < 0.05] = -0.0
     positions = rng.integers(0, scores[3] * ratio + ratio, (scores[0], scores[2]))
     return [values.astype(DTYPES[dtype].numpy), positions.astype(np.int32)]
+
+
+def scores_text(
+    batch: int,
+    heads: int,
+    rows: int,
+    width: int,
+    blocks: int,
+    dtype: str = "bf16",
+    weights: str = "",
+) -> str:
+    """One block_scores, of heads with weights of this dtype where there is one."""
+    ins = [f"in v0: {dtype}[{batch},{heads},{rows},{width}]"]
+    ins += [f"in v1: {dtype}[{batch},{blocks},{width}]"]
+    ins += [f"in v2: {weights}[{batch},{heads},{rows}]"] if weights else []
+    out = f"v{len(ins)}: f32[{batch},1,{rows},{blocks}]"
+    names = ", ".join(f"v{n}" for n in range(len(ins)))
+    return "\n".join([*ins, f"{out} = block_scores({names}) scale=0.125", f"out v{len(ins)}"])

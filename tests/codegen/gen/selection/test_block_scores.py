@@ -12,18 +12,9 @@ from poot.ir.dtypes import DTYPES
 from poot.limits import profile
 from tests.support.launch import LAVAPIPE, check_step, request_of
 from tests.support.ptxas import assemble
+from tests.support.selected_forms import scores_text as text
 
 H200 = profile("h200")
-
-
-def text(batch, heads, rows, width, blocks, dtype="bf16", weights=""):
-    """One block_scores."""
-    ins = [f"in v0: {dtype}[{batch},{heads},{rows},{width}]"]
-    ins += [f"in v1: {dtype}[{batch},{blocks},{width}]"]
-    ins += [f"in v2: {weights}[{batch},{heads},{rows}]"] if weights else []
-    out = f"v{len(ins)}: f32[{batch},1,{rows},{blocks}]"
-    names = ", ".join(f"v{n}" for n in range(len(ins)))
-    return "\n".join([*ins, f"{out} = block_scores({names}) scale=0.125", f"out v{len(ins)}"])
 
 
 @pytest.mark.parametrize(
