@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 
@@ -22,13 +23,13 @@ class Tagged:
     dtype: str
 
     def __post_init__(self) -> None:
-        tag: object = self.dtype  # it is the user's
+        tag = cast("object", self.dtype)  # both are the user's
         want = CARRIERS.get(tag) if isinstance(tag, str) else None
         if want is None:
-            raise BindError(f"a tag is one of {', '.join(CARRIERS)}: got {self.dtype!r}")
-        bits: object = self.bits
-        if not isinstance(bits, np.ndarray) or self.bits.dtype != want:
-            seen = self.bits.dtype if isinstance(bits, np.ndarray) else type(bits).__name__
+            raise BindError(f"a tag is one of {', '.join(CARRIERS)}: got {tag!r}")
+        is_array = isinstance(cast("object", self.bits), np.ndarray)
+        if not is_array or self.bits.dtype != want:
+            seen = self.bits.dtype if is_array else type(self.bits).__name__
             raise BindError(f"{self.dtype} is carried by {want}: got {seen}")
 
     def array(self) -> np.ndarray:
