@@ -23,7 +23,7 @@ HEADS, TILE, PANEL = 64, 64, 64
 STAGES = 2
 # Warpgroups, each with half of a tile's keys and half of the channels.
 SIDES = 2
-_LANES = 64  # of the launch that merges
+_LANES = 256  # of the launch that merges
 _MOST_SPLITS = 64
 # What a group costs besides its tiles, in tiles: its queries, and a partial state.
 _START_TILES = 4

@@ -1,5 +1,5 @@
-"""Latent rows and queries on their way to workgroup memory, by `cp.async`, 16 bytes a lane, to where
-the swizzle of warpgroup products wants them: dense rows and those of a pool by a map alike.
+"""Latent rows and queries on their way to workgroup memory, by `cp.async`, 16 bytes a lane, to
+where the swizzle of warpgroup products wants them: dense rows and those of a pool by a map alike.
 
 Eight lanes copy a row's panel of 128 bytes; the group's lanes have 32 rows at once, a tile two.
 Rows past the last key repeat it: their weights are zero, and what they hold is the unit's own.
