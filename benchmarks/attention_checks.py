@@ -8,7 +8,6 @@ schedules take. No times.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import time
 from collections.abc import Iterator
@@ -21,6 +20,7 @@ import torch
 
 from benchmarks.card_kernels import Built, Launcher, assemble, limits_of
 from benchmarks.isolated import machine, multiprocessors, run_all, work
+from benchmarks.record import save
 from poot.codegen.gen.lower import lower
 from poot.codegen.ptx.emit import emit_ptx
 from poot.device_bytes import from_device, to_device
@@ -172,7 +172,7 @@ def _build(check: Check, limits: DeviceLimits) -> None:
         assemble(built, FOLDER)
 
 
-def main() -> None:
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=Path(os.environ.get("OUT", "build/checks")))
     parser.add_argument("--seconds", type=float, default=200)
@@ -181,7 +181,7 @@ def main() -> None:
     if given.worker:
         _, log, *names = given.worker
         work(names, Path(log), lambda name: run(CHECKS[name]))
-        return
+        return 0
     end = time.time() + given.seconds
     given.out.mkdir(parents=True, exist_ok=True)
     FOLDER.mkdir(parents=True, exist_ok=True)
@@ -198,11 +198,12 @@ def main() -> None:
             key = str(report["schedule"])
             by_schedule[key] = by_schedule.get(key, 0) + 1
     result = {**machine("benchmarks.attention_checks"), "wrong": wrong, "rows": reports}
-    (given.out / "attention-checks.json").write_text(json.dumps(result, indent=1))
+    save(given.out / "attention-checks.json", result)
     print(f"{len(CHECKS) - len(wrong)} of {len(CHECKS)} forms right: {by_schedule}")
     for name, report in list(wrong.items())[:12]:
         print(f"  not: {name}: {str(report)[:300]}")
+    return 1 if wrong else 0
 
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(main())

@@ -1,8 +1,9 @@
 """One record of a run on a card, from the logs that h200_suite.sh leaves: python -m
-benchmarks.collect FOLDER STEP=WORD=SECONDS ...
+benchmarks.collect FOLDER
 
-Writes FOLDER/h200.json (machine, driver, command, date, tests per suite, model figures) and prints
-a table of the steps.
+FOLDER/steps has a line a step: its name, how it ended, its seconds, the commit. Writes
+FOLDER/h200.json (commit, machine, driver, date, tests per suite, figures, and what a whole green
+run lacks) and prints a table of the steps.
 """
 
 from __future__ import annotations
@@ -13,12 +14,21 @@ import subprocess
 import sys
 import time
 import xml.etree.ElementTree as ET
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-SUITES = ("cuda", "pycuda-base", "pycuda", "residents", "vulkan", "wgpu")
+from benchmarks.record import commit, save
+
+SUITES = ("cuda", "pycuda-base", "pycuda", "residents", "vulkan", "wgpu", "cases", "hard")
 # What a step writes by itself.
-FIGURES = ("smollm2", "host", "hip", "lost")
+FIGURES = ("smollm2", "host", "hip", "lost", "torch")
+# The steps of a whole run.
+WHOLE = (
+    "facts", "host", "lost", "hip", "torch", "checks", "sanitize", "cuda", "pycuda", "model",
+    "vulkan", "wgpu",
+)  # fmt: skip
 QUERY = ["nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"]
 
 
@@ -54,22 +64,65 @@ def card() -> str:
     return done.stdout.strip()
 
 
-def record(folder: Path, steps: Sequence[str]) -> dict[str, object]:
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step as it ended last."""
+
+    name: str
+    word: str
+    seconds: int
+    commit: str
+
+    @staticmethod
+    def of(line: str) -> Step:
+        name, word, seconds, commit = line.split(" ", 3)
+        return Step(name, word, int(seconds), commit)
+
+
+def lacking(
+    steps: Mapping[str, Step], tests: Mapping[str, Mapping[str, int]], gpu: str
+) -> list[str]:
+    """What keeps the steps from being a whole green run of one commit on a card; nothing where they
+    are. `tests` are the counts of each suite's."""
+    said = [f"the card is {gpu}"] if gpu.startswith("unknown") else []
+    said += [f"{name} was not run" for name in WHOLE if name not in steps]
+    said += [f"{n} skipped {row['skipped']} tests" for n, row in tests.items() if row["skipped"]]
+    said += [f"{n} passed no test" for n, row in tests.items() if not row["passed"]]
+    said += [f"{s.name} failed" for s in steps.values() if s.word != "passed"]
+    commits = sorted({s.commit for s in steps.values()})
+    if len(commits) > 1:
+        said.append(f"steps are of {len(commits)} commits: {'; '.join(commits)}")
+    said += [f"the commit is {c}" for c in commits if " " in c]
+    return said
+
+
+def record(folder: Path, steps: Mapping[str, Step]) -> dict[str, object]:
     """Everything that the folder's logs say."""
-    parted = [step.split("=") for step in steps]
+    gpu = card()
+    reports = {n: folder / f"{n}.xml" for n in SUITES if (folder / f"{n}.xml").exists()}
+    tests = {n: counts(path) for n, path in reports.items()}
     out: dict[str, object] = {
-        "card": card(),
+        "card": gpu,
         "kernel": platform.release(),
         "python": platform.python_version(),
         "date": time.strftime("%Y-%m-%d"),
-        "command": "bash benchmarks/h200_suite.sh " + " ".join(p[0] for p in parted),
-        "steps": {name: {"result": word, "seconds": int(s)} for name, word, s in parted},
-        "tests": {n: counts(folder / f"{n}.xml") for n in SUITES if (folder / f"{n}.xml").exists()},
+        "command": "bash benchmarks/h200_suite.sh " + " ".join(steps),
+        "whole": lacking(steps, tests, gpu) or "green",
+        "steps": {
+            s.name: {"result": s.word, "seconds": s.seconds, "commit": s.commit}
+            for s in steps.values()
+        },
+        "tests": tests,
     }
-    bad = {n: failures(folder / f"{n}.xml") for n in SUITES if (folder / f"{n}.xml").exists()}
+    bad = {n: failures(path) for n, path in reports.items()}
     out["failures"] = {n: rows for n, rows in bad.items() if rows}
     if (folder / "sanitize.log").exists():
         out["sanitizers"] = (folder / "sanitize.log").read_text().splitlines()
+    checks = folder / "attention-checks.json"
+    if checks.exists():
+        found = json.loads(checks.read_text())
+        schedules = Counter(row.get("schedule", "none") for row in found["rows"].values())
+        out["checks"] = {"forms by schedule": schedules, "wrong": found["wrong"]}
     for name in FIGURES:
         if (folder / f"{name}.json").exists():
             out[name] = json.loads((folder / f"{name}.json").read_text())
@@ -77,20 +130,24 @@ def record(folder: Path, steps: Sequence[str]) -> dict[str, object]:
 
 
 def main(argv: Sequence[str]) -> int:
-    folder, steps = Path(argv[0]), argv[1:]
+    folder = Path(argv[0])
+    rows = [Step.of(line) for line in (folder / "steps").read_text().splitlines()]
+    steps = {row.name: row for row in rows}
     found = record(folder, steps)
-    (folder / "h200.json").write_text(json.dumps(found, indent=1) + "\n")
+    save(folder / "h200.json", found)
     print("----")
     tests = found["tests"]
     assert isinstance(tests, dict)
-    for step in steps:
-        name, word, seconds = step.split("=")
-        print(f"{name:<10} {word:<8} {seconds:>4} s  {tests.get(name, '')}")
+    for name, step in steps.items():
+        print(f"{name:<10} {step.word:<8} {step.seconds:>4} s  {tests.get(name, '')}")
     bad = found["failures"]
     assert isinstance(bad, dict)
     for name, rows in bad.items():
         for row in rows:
             print(f"{name}: {row}")
+    whole = found["whole"]
+    assert isinstance(whole, str | list)
+    print("whole:", f"green at {commit()}" if whole == "green" else f"no: {', '.join(whole)}")
     return 0
 
 

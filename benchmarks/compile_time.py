@@ -9,7 +9,6 @@ python -m benchmarks.compile_time --targets lavapipe h200 --out benchmarks/resul
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import platform
 import statistics
@@ -20,6 +19,7 @@ from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 
+from benchmarks.record import save
 from poot.api import compile
 from poot.ir.graph import Graph
 from poot.llm.config import LlamaConfig, read_llama_config
@@ -113,7 +113,7 @@ def main() -> int:
         "targets": {target: [asdict(r) for r in rows] for target, rows in found.items()},
     }
     options.out.parent.mkdir(parents=True, exist_ok=True)
-    options.out.write_text(json.dumps(report, indent=1) + "\n")
+    save(options.out, report)
     return 0
 
 

@@ -31,6 +31,7 @@ from matplotlib import pyplot
 
 import poot
 from benchmarks.cpu_peers import TorchDecoder, llama_cpp, sdpa, torch_model, write_gguf
+from benchmarks.record import commit, save
 from poot import ops
 from poot.backends.cpu.machine import description, limits
 from poot.llm.load import load_model, read_checkpoint
@@ -276,6 +277,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "torch": torch.__version__, "numpy": np.__version__, "date": time.strftime("%Y-%m-%d"),
         "runs": [{
             "command": "python -m benchmarks.cpu " + " ".join(argv or sys.argv[1:]),
+            "commit": commit(),
             "load at start": load, "load at end": os.getloadavg()[0],
         }],
         "rows": summary(rows),
@@ -284,7 +286,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         options.out.mkdir(parents=True, exist_ok=True)
         base = options.out / f"cpu-{record['date']}"
         record = merged(base.with_suffix(".json"), record)
-        base.with_suffix(".json").write_text(json.dumps(record, indent=1) + "\n")
+        save(base.with_suffix(".json"), record)
         plot(record["rows"], base.with_suffix(".png"))
     print(json.dumps(record, indent=1))
     return 0

@@ -12,7 +12,6 @@ gets a new process. Writes decode-<date>.json and a plot; a table comes last.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import time
 from dataclasses import asdict
@@ -23,6 +22,7 @@ from benchmarks.card_kernels import build_all, limits_of
 from benchmarks.decode_rows import CHECKS, ROWS, ceiling, run_row
 from benchmarks.decode_table import Line, plot, table
 from benchmarks.isolated import machine, multiprocessors, run_all, work
+from benchmarks.record import save
 
 
 def _row(name: str, folder: Path) -> dict[str, object]:
@@ -67,7 +67,7 @@ def main() -> None:
         "kernels": facts, "rows": reports,
     }  # fmt: skip
     path = given.out / f"decode-{now:%Y-%m-%d}.json"
-    path.write_text(json.dumps(result, indent=1, default=str))
+    save(path, result)
     print(f"checks: {len(right)} of {len(checks)} right")
     for name, report in list(wrong.items())[:6]:
         print(f"  not: {name} {str(report)[:500]}")

@@ -12,7 +12,6 @@ only compiles the fixed list: that needs nvcc and no GPU.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import subprocess
 import sys
@@ -25,6 +24,7 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.record import save
 from poot.backends.hip.device import HipDevice
 from poot.codegen.emitters import emit
 from poot.codegen.gen.lower import lower
@@ -193,14 +193,14 @@ def main(argv: list[str]) -> int:
         bad = part()
         failures += len(bad)
         said[name] = {"failures": bad, "seconds": round(time.perf_counter() - start, 1)}
-        chosen.out.write_text(json.dumps(said, indent=1) + "\n")  # what there is, if time runs out
+        save(chosen.out, said)  # what there is, if time runs out
         print(f"{name}: {'ok' if not bad else f'{len(bad)} differ'}", flush=True)
         for row in bad[:10]:
             print(f"  {row}", flush=True)
     said["list_of_16_us"] = replay_us(device)
     said["kernels"] = cubins.count
     print(f"kernels: {cubins.count}; us of 16 launches: {said['list_of_16_us']}")
-    chosen.out.write_text(json.dumps(said, indent=1) + "\n")
+    save(chosen.out, said)
     return 1 if failures else 0
 
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import ctypes
-import json
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -22,6 +21,7 @@ from types import SimpleNamespace
 import numpy as np
 
 import poot
+from benchmarks.record import save
 from poot import ops
 from poot.backends.cuda import bindings_launches, cuda_bindings
 from poot.backends.cuda.cuda_bindings import BindingsDriver
@@ -139,7 +139,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for name, us in found.items():
         print(f"{name:<12} {us:>8} us")
     if options.out is not None:
-        options.out.write_text(json.dumps(found, indent=1) + "\n")
+        save(options.out, found)
     return 0
 
 

@@ -14,7 +14,6 @@ more than 1.1 of dense.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import platform
 import statistics
@@ -27,6 +26,7 @@ from pathlib import Path
 import numpy as np
 
 import poot
+from benchmarks.record import save
 from poot import ops
 from poot.backends.cpu.machine import description
 from poot.backends.cuda.device import CudaDevice
@@ -215,7 +215,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     }  # fmt: skip
     options.out.mkdir(parents=True, exist_ok=True)
     base = options.out / f"live-length-{options.target}-{record['date']}"
-    base.with_suffix(".json").write_text(json.dumps(record, indent=1) + "\n")
+    save(base.with_suffix(".json"), record)
     for kind in KINDS:
         print(kind, " ".join(f"{n}: {us:.0f} us" for n, us in middle[kind].items()))
     for name, row in rows.items():

@@ -9,13 +9,14 @@ again, after what the way's name says. Needs cuda-bindings and a card.
 from __future__ import annotations
 
 import argparse
-import json
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from cuda.bindings import driver as cu
+
+from benchmarks.record import save
 
 PTX = b""".version 8.0
 .target sm_80
@@ -95,12 +96,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     said: dict[str, list[str]] = {}
     for way in WAYS:
-        command = [sys.executable, __file__, "--way", way]
+        command = [sys.executable, "-m", "benchmarks.lost_context", "--way", way]
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
         said[way] = (done.stdout + done.stderr[-400:]).splitlines()
         print(f"{way:<28} {'; '.join(said[way])}", flush=True)
     if options.out is not None:
-        options.out.write_text(json.dumps(said, indent=1) + "\n")
+        save(options.out, said)
     return 0
 
 

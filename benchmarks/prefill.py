@@ -12,7 +12,6 @@ comes last.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import random
 import statistics
@@ -30,6 +29,7 @@ from benchmarks.card_kernels import Launcher, build, build_all, limits_of
 from benchmarks.decode_peers import BACKENDS
 from benchmarks.decode_rows import DTYPES, FAILURES, PAGE, WITHIN, error_of
 from benchmarks.isolated import machine, multiprocessors, run_all, work
+from benchmarks.record import save
 from poot.planner.grouped import Numbers
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"  # a dry run has none
@@ -382,7 +382,7 @@ def main() -> None:
     result = {"date": now.isoformat(), **machine("benchmarks.prefill"), "kernels": facts,
               "checks wrong": wrong, "rows": reports}  # fmt: skip
     path = given.out / f"prefill-{now:%Y-%m-%d}.json"
-    path.write_text(json.dumps(result, indent=1))
+    save(path, result)
     print(f"checks: {len(checks) - len(wrong)} of {len(checks)} right")
     for name, report in list(wrong.items())[:8]:
         print(f"  not: {name} {str(report)[:500]}")

@@ -29,6 +29,7 @@ from pathlib import Path
 import numpy as np
 
 import poot
+from benchmarks.record import save
 from poot import ops
 from poot.backends.cpu.machine import description
 from poot.backends.cuda.device import CudaDevice
@@ -264,7 +265,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         except (poot.errors.PootError, MemoryError):
             rows[f"batch {batch}"] = {"failed": traceback.format_exc()}
         record["rows"] = rows
-        path.write_text(json.dumps(record, indent=1) + "\n")
+        save(path, record)
     print(card)
     for name, row in rows.items():
         print(name, json.dumps(row, indent=1))

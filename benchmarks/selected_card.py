@@ -11,7 +11,6 @@ selected-card-<date>.json; a table comes last. Bytes are those that have to be r
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import statistics
 import sys
@@ -25,6 +24,7 @@ from pathlib import Path
 import torch
 
 from benchmarks.card_kernels import Arguments, Built, Launcher, assemble, limits_of
+from benchmarks.record import save
 from poot.codegen.gen.lower import lower
 from poot.codegen.ptx.emit import emit_ptx
 from poot.errors import PootError
@@ -331,7 +331,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             begin = time.perf_counter()
             found = measure(batch, limits, Path(folder), more=options.variants)
             record[f"batch {batch}"] = found
-            path.write_text(json.dumps(record, indent=1) + "\n")
+            save(path, record)
             print(f"batch {batch}, {found['sets']} sets, {time.perf_counter() - begin:.0f} s")
             rows = found["rows"]
             assert isinstance(rows, dict)

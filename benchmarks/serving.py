@@ -9,7 +9,6 @@ python -m benchmarks.serving --target cpu --parts load,prefix,company --out resu
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import platform
 import statistics
@@ -22,6 +21,7 @@ from pathlib import Path
 import numpy as np
 
 import poot
+from benchmarks.record import save
 from poot.llm.engine import Engine
 from poot.llm.layout import Layout
 from poot.llm.load import Checkpoint, read_checkpoint
@@ -216,7 +216,7 @@ def main() -> None:
     print("\n".join(f"{name:<60} {value}" for name, value in sheet.rows.items()))
     print("failed:", sheet.failed or "none")
     if given.out is not None:
-        given.out.write_text(json.dumps({"rows": sheet.rows, "failed": sheet.failed}, indent=1))
+        save(given.out, {"rows": sheet.rows, "failed": sheet.failed})
 
 
 if __name__ == "__main__":

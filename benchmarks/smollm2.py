@@ -7,7 +7,6 @@ python -m benchmarks.smollm2 --target cuda:0 --out results.json
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -17,6 +16,7 @@ from pathlib import Path
 import numpy as np
 
 import poot
+from benchmarks.record import save
 from poot import ops
 from poot.api import Program
 from poot.backends.cuda.device import CudaDevice
@@ -259,7 +259,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     sheet.note("sum of launch times of a decode step, us", round(profile.us, 1))
     print(profile, flush=True)
     if options.out is not None:
-        options.out.write_text(json.dumps(sheet.rows, indent=1, default=str))
+        save(options.out, sheet.rows)
     for name in sheet.failed:
         print(f"FAILED: {name}")
     return 1 if sheet.failed else 0

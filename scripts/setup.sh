@@ -63,6 +63,10 @@ look_all() {
     look "spirv-val" spirv-tools command -v spirv-val >/dev/null
     look "g++" "g++ libc6-dev" command -v g++ >/dev/null
     look "Chromium" "chromium fonts-dejavu-core" command -v chromium >/dev/null
+    look "gcc" "gcc libc6-dev" command -v gcc >/dev/null
+    look "CMake" "cmake make" command -v cmake >/dev/null
+    look "valgrind" valgrind command -v valgrind >/dev/null
+    look "Vulkan's headers" libvulkan-dev has_file "/usr/include/vulkan/vulkan.h"
     look "HIP's runtime compiler, libamdhip64.so.5" "libamdhip64-5 libhiprtc-builtins5" has_hiprtc
 }
 

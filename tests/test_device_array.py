@@ -5,7 +5,6 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import ClassVar
 
-import ml_dtypes
 import numpy as np
 import pytest
 import torch
@@ -14,6 +13,7 @@ import poot
 from poot import ops
 from poot.device_array import Always, DeviceArray, Stored
 from poot.errors import BindError, StaleArray
+from poot.ir.dtypes import DTYPES
 from poot.ir.graph import TensorType
 from tests.support.everywhere import compile_on
 from tests.support.sim_device import SimDevice
@@ -112,12 +112,21 @@ def test_the_host_can_not_see_an_array_without_a_copy():
         on_cpu("f32").__dlpack__(dl_device=(2, 0))
 
 
-def test_a_dtype_that_dlpack_or_numpy_lacks_is_refused():
-    session = compile_on("cpu", poot.trace(lambda x: x + 1.0, (poot.slot((2,), "bf16"),))).bind()
-    x = np.ones(2, ml_dtypes.bfloat16)
-    out = session.step(x=x, device_outputs=True)
-    with pytest.raises(BindError, match=r"bf16 can't be handed over by DLPack"):
-        np.from_dlpack(out)
+@pytest.mark.parametrize("dtype, other", [("bf16", torch.bfloat16), ("f8e4m3", torch.uint8)])
+def test_a_dtype_that_numpy_lacks_goes_to_those_who_have_it(dtype, other):
+    graph = poot.trace(lambda x: (x.astype("f32") + 1.0).astype(dtype), (poot.slot((2,), dtype),))
+    out = (
+        compile_on("cpu", graph).bind().step(x=np.ones(2, DTYPES[dtype].numpy), device_outputs=True)
+    )
+    assert isinstance(out, DeviceArray)
+    taken = torch.from_dlpack(out)
+    assert taken.dtype == other
+    np.testing.assert_array_equal(taken.view(torch.uint8).numpy(), out.tagged().bits.view(np.uint8))
+    assert out.tagged().array().tolist() == [2, 2]
+    with pytest.raises(RuntimeError if dtype == "bf16" else AssertionError):
+        assert np.from_dlpack(out).dtype == out.dtype
+    with pytest.raises(BindError, match="needs no tag"):
+        on_cpu("f32").tagged()
 
 
 def test_every_touch_of_a_stale_array_says_so():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from poot.failures import feed_failure, guard_failure
+from poot.failures import feed_failure, guard_failure, guards_of
 from poot.ir.graph import Input, Slot, TensorType, Var
 from poot.ir.text import parse
 
@@ -18,6 +18,7 @@ GRAPH = parse(
     out v2
     """
 )
+GUARDS = guards_of(GRAPH)
 
 
 def record(*numbers: int) -> np.ndarray:
@@ -25,11 +26,11 @@ def record(*numbers: int) -> np.ndarray:
 
 
 def test_records_that_count_nothing_are_no_failure():
-    assert guard_failure(GRAPH, [record(0, 5, 9), record(0, 0, 0)]) is None
+    assert guard_failure(GUARDS, [record(0, 5, 9), record(0, 0, 0)]) is None
 
 
 def test_a_guard_names_index_value_bounds_and_how_many():
-    e = guard_failure(GRAPH, [record(2, 4, -7), record(1, 0, 0)])
+    e = guard_failure(GUARDS, [record(2, 4, -7), record(1, 0, 0)])
     assert e is not None
     assert (e.guard, e.index, e.value, e.bounds, e.count) == ("index_guard", (1, 1), -7, (2, 8), 2)
     assert e.message == (
@@ -41,18 +42,18 @@ def test_a_guard_names_index_value_bounds_and_how_many():
 
 
 def test_another_witness_names_the_op_that_made_it():
-    e = guard_failure(GRAPH, [record(0, 0, 0), record(1, 0, 0)])
+    e = guard_failure(GUARDS, [record(0, 0, 0), record(1, 0, 0)])
     assert e is not None
     assert (e.guard, e.index, e.value, e.bounds) == ("validate", (), None, None)
     assert "needs every element of its witness (lt): [] is false; 1 of 1 failed" in e.message
 
 
 def test_a_guard_behind_a_write_says_nothing_where_an_earlier_one_failed():
-    e = guard_failure(GRAPH, [record(1, 0, 9), record(1, 0, 0)], late=(True, False))
+    e = guard_failure(GUARDS, [record(1, 0, 9), record(1, 0, 0)], late=(True, False))
     assert e is not None
     assert e.guard == "validate"
     assert "more guard" not in e.message
-    only_late = guard_failure(GRAPH, [record(1, 0, 9), record(0, 0, 0)], late=(True, False))
+    only_late = guard_failure(GUARDS, [record(1, 0, 9), record(0, 0, 0)], late=(True, False))
     assert only_late is not None
     assert only_late.guard == "index_guard"
 

@@ -9,6 +9,7 @@ import pytest
 
 from poot.errors import OutOfDeviceMemory
 from poot.ir.graph import Weight
+from poot.launch_lists import lists_of
 from poot.runner import DeviceRunner, upload_shared
 from tests.support.everywhere import compile_on
 from tests.support.faulty import FaultyDevice
@@ -17,9 +18,9 @@ from tests.support.steps import WEIGHTS, X, append_graph
 
 def runner_on(device: FaultyDevice) -> DeviceRunner:
     program = replace(compile_on("simulator", append_graph()), device=device)
-    graphs = {"main": program.entries["main"].final}
-    shared = upload_shared(program, device, graphs, WEIGHTS)
-    return DeviceRunner(program, device, device.load(program.codes), shared)
+    lists = lists_of(program)
+    shared = upload_shared(lists, device, WEIGHTS)
+    return DeviceRunner(lists, device, device.load(program.codes), shared)
 
 
 @pytest.fixture

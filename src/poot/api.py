@@ -7,11 +7,13 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import cast
 
 from poot.backends.base import Device
 from poot.backends.registry import auto_target, open_device
 from poot.binding import bind_weights, need_flag, need_names
+from poot.bundle.load import save
 from poot.cache import DiskCache
 from poot.codegen.code import Code
 from poot.codegen.emitters import emit
@@ -20,8 +22,10 @@ from poot.codegen.gen.lowered import Lowered
 from poot.codegen.stored import decode, encode
 from poot.collector import collector_paused
 from poot.errors import BackendUnavailable, BindError, FormatError
+from poot.foreign_array import on_device
 from poot.ir.graph import Graph
 from poot.knobs import knobs
+from poot.launch_lists import lists_of, signature_of
 from poot.limits import PROFILES, DeviceLimits
 from poot.oracle_runner import OracleRunner, OracleWeights
 from poot.passes.checking import check_compiled
@@ -144,24 +148,40 @@ class Program(Compiled):
         compiled from a
         profile. What was bound is copied: changing an array later changes nothing. With
         `device_outputs` every step leaves its outputs on the device that doesn't say otherwise."""
-        graphs = {
-            name: e.source if self._is_oracle else e.final for name, e in self.entries.items()
-        }
         need_flag(allow_nonfinite, "allow_nonfinite")
         need_flag(device_outputs, "device_outputs")
-        arrays = bind_weights(graphs, {} if weights is None else weights, allow_nonfinite)
+        named = need_names({} if weights is None else weights, "bind")
+        given = {name: on_device(self.device, value, name) for name, value in named.items()}
         if self._is_oracle:
+            graphs = {name: e.source for name, e in self.entries.items()}
+            arrays = bind_weights(graphs, given, allow_nonfinite)
+            signatures = {name: signature_of(g, g) for name, g in graphs.items()}
             runner = OracleRunner(graphs, OracleWeights(arrays))
-            return Session(self, runner, graphs, device_outputs)
+            return Session(self, runner, signatures, device_outputs)
+        lists = lists_of(self)
+        arrays = bind_weights(lists.signatures, given, allow_nonfinite)
         if self.device is None:
             raise BackendUnavailable(
                 f"this program was compiled for the profile {self.target!r}, without a device; "
                 "compile it for one of poot.devices() to run it"
             )
         loaded = self.device.load(self.codes)
-        shared = upload_shared(self, self.device, graphs, arrays)
-        runner = DeviceRunner(self, self.device, loaded, shared)
-        return Session(self, runner, graphs, device_outputs)
+        runner = DeviceRunner(lists, self.device, loaded, upload_shared(lists, self.device, arrays))
+        return Session(self, runner, lists.signatures, device_outputs)
+
+    def save(
+        self,
+        path: str | Path,
+        weights: Mapping[str, object] | None = None,
+        *,
+        weights_path: str | Path | None = None,
+        allow_nonfinite: bool = False,
+    ) -> None:
+        """Writes the program as a bundle, which `poot.load` and the C runtime read: a zip of a JSON
+        manifest and the kernels. With `weights` they are written too, packed as the device takes
+        them, to a safetensors file of the bundle's name (or `weights_path`). Raises what `bind`
+        raises of weights, and CapabilityError for the oracle's programs."""
+        save(self, path, weights, weights_path, allow_nonfinite)
 
     @property
     def _is_oracle(self) -> bool:

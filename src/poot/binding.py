@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import ctypes
+import weakref
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import cast
 
 import numpy as np
 
+from poot import dlpack
 from poot.device_array import DeviceArray
 from poot.errors import BindError
 from poot.ir.dtypes import DTYPES
 from poot.ir.graph import Graph, Input, TensorType, Weight
+from poot.launch_lists import Signature
+from poot.tagged import Tagged
 
 
 def need_flag(value: object, what: str) -> bool:
@@ -53,11 +59,10 @@ def as_array(value: object, name: str, type: TensorType) -> np.ndarray:
         return cast("np.ndarray", value)  # isinstance leaves its parameters unknown
     if isinstance(value, DeviceArray):
         return value.numpy()
-    if hasattr(value, "__dlpack__"):
-        try:
-            return np.from_dlpack(value)  # pyright: ignore[reportArgumentType] - it has __dlpack__
-        except (BufferError, RuntimeError, TypeError) as e:
-            raise BindError(f"{name} can't be read over DLPack: {e}; hand it over as numpy") from e
+    if isinstance(value, Tagged):
+        return value.array()
+    if isinstance(value, dlpack.Exports):
+        return _over_dlpack(value, name)
     try:
         array = np.asarray(value)
     except (ValueError, TypeError) as e:
@@ -72,6 +77,31 @@ def as_array(value: object, name: str, type: TensorType) -> np.ndarray:
     if array.dtype == np.float64 and want.kind == "float" and not isinstance(value, np.ndarray):
         return array.astype(want.numpy)
     return array
+
+
+def _over_dlpack(value: dlpack.Exports, name: str) -> np.ndarray:
+    """The host's memory as it is; numpy refuses bf16 and fp8, which are read here."""
+    try:
+        return np.from_dlpack(value)  # pyright: ignore[reportArgumentType] - it has __dlpack__
+    except (BufferError, RuntimeError, TypeError) as e:
+        if value.__dlpack_device__()[0] == dlpack.CPU:
+            with suppress(BufferError, RuntimeError, TypeError):
+                return host_array(dlpack.take(value.__dlpack__(), name))
+        raise BindError(f"{name} can't be read over DLPack: {e}; hand it over as numpy") from e
+
+
+def host_array(taken: dlpack.Taken) -> np.ndarray:
+    """An array of the host's memory as numpy, which keeps it."""
+    if not taken.type.elems:
+        return np.zeros(taken.type.shape, DTYPES[taken.type.dtype].numpy)
+    memory = (ctypes.c_uint8 * taken.type.nbytes).from_address(taken.pointer)
+    weakref.finalize(memory, _held_until_now, taken.hold)
+    raw = np.ctypeslib.as_array(memory)
+    return raw.view(DTYPES[taken.type.dtype].numpy).reshape(taken.type.shape)
+
+
+def _held_until_now(hold: object) -> None:
+    """The end of memory that another library gave: it was held by being asked for here."""
 
 
 def check_weight(i: Input, value: object, allow_nonfinite: bool) -> np.ndarray:
@@ -97,7 +127,11 @@ def check_weight(i: Input, value: object, allow_nonfinite: bool) -> np.ndarray:
 
 
 def bind_weights(
-    graphs: Mapping[str, Graph], given: object, allow_nonfinite: bool, *, all_of_them: bool = True
+    graphs: Mapping[str, Graph | Signature],
+    given: object,
+    allow_nonfinite: bool,
+    *,
+    all_of_them: bool = True,
 ) -> dict[str, np.ndarray]:
     """Every Weight's array (or that of each given, where not `all_of_them`), checked; `given` is
     them by dotted name. Raises BindError on a missing, unknown or ill-typed one."""

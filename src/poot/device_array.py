@@ -8,13 +8,15 @@ from typing import Protocol
 
 import numpy as np
 
+from poot import dlpack
 from poot.backends.base import Buffer, Device, HostMemory, SharedView, SharesMemory
 from poot.device_bytes import from_device
 from poot.errors import BindError
 from poot.ir.dtypes import DTYPES
 from poot.ir.graph import TensorType
+from poot.tagged import CARRIERS, Tagged, tagged
 
-_CPU = (1, 0)  # DLPack's kDLCPU
+_CPU = (dlpack.CPU, 0)
 _INTERFACE = "__cuda_array_interface__"
 
 
@@ -68,6 +70,16 @@ class Stored:
             self.device.copy(self.buffer, self.offset, buffer, 0, self.nbytes)
         return Stored(self.type, self.device, buffer)
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether other libraries of its device can take it where it is."""
+        return self.buffer is not None and isinstance(self.device, SharesMemory)
+
+    @property
+    def is_on_host(self) -> bool:
+        """Whether it lies in the host's memory."""
+        return self.array is not None or isinstance(self.buffer, HostMemory)
+
     def shared(self) -> SharedView | None:
         """The value as other libraries of its device take it, where they can."""
         if self.buffer is None or not isinstance(self.device, SharesMemory):
@@ -88,13 +100,17 @@ class DeviceArray:
     """An output left on the device. Valid until its session's next step; `copy` keeps it.
 
     `numpy` copies to the host. DLPack gives host memory and CUDA memory as they are, and CUDA
-    memory has `__cuda_array_interface__`; what is taken by these is not told when the next step
-    writes over it. Touching a stale array raises StaleArray; where a guard of its step failed, the
-    first touch raises that step's ValidationError or RangeError."""
+    memory has `__cuda_array_interface__`. What is taken by these keeps the memory, after its
+    session's close too, and is not told when the next step writes over it. Touching a stale array
+    raises StaleArray; where a guard of its step failed, the first touch raises that step's
+    ValidationError or RangeError."""
 
     def __init__(self, stored: Stored, ticket: Ticket) -> None:
         self._stored = stored
         self._ticket = ticket
+        self._taken: SharedView | None = (
+            None  # keeps what __cuda_array_interface__ gave an address of
+        )
 
     @property
     def type(self) -> TensorType:
@@ -141,8 +157,9 @@ class DeviceArray:
         return DeviceArray(own, Always())
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        shared = self._stored.shared()
-        return _CPU if shared is None else shared.__dlpack_device__()
+        with self._ticket.held():
+            shared = self._stored.shared()
+            return _CPU if shared is None else shared.__dlpack_device__()
 
     def __dlpack__(
         self,
@@ -152,9 +169,9 @@ class DeviceArray:
         dl_device: tuple[int, int] | None = None,
         copy: bool | None = None,
     ) -> object:
-        """Its memory as it is, or with `copy` a copy's. Raises BindError where no other library
-        takes it, and for a dtype that DLPack or numpy doesn't know; BufferError for another
-        device."""
+        """Its memory as it is, or with `copy` a copy's. bf16 goes as DLPack's bfloat, which numpy
+        refuses (`tagged` is for it), and f8e4m3 as bytes. Raises BindError where no other library
+        takes it; BufferError for another device."""
         with self._ticket.held():
             stored = self._stored.copied() if copy else self._stored
             shared = stored.shared()
@@ -162,18 +179,25 @@ class DeviceArray:
                 return shared.__dlpack__(stream=stream, dl_device=dl_device)
             if dl_device not in (None, _CPU):
                 raise BufferError(f"this array is in the host's memory, not on {dl_device}")
-            try:
-                return stored.view().__dlpack__(stream=None, max_version=max_version)
-            except BufferError as e:
-                kind = self._stored.type.dtype
-                raise BindError(f"{kind} can't be handed over by DLPack: {e}; use .numpy()") from e
+            view = stored.view()
+            if self._stored.type.dtype in CARRIERS:
+                return dlpack.capsule(view.ctypes.data, view.shape, stored.type.dtype, _CPU, view)
+            return view.__dlpack__(stream=None, max_version=max_version)
+
+    def tagged(self) -> Tagged:
+        """The value as bits with a dtype tag, where numpy has no such dtype: in the host's memory
+        as it is, elsewhere a copy. Raises BindError for a dtype that numpy has."""
+        with self._ticket.held():
+            stored = self._stored
+            return tagged(stored.view() if stored.is_on_host else stored.read())
 
     @property
     def __cuda_array_interface__(self) -> dict[str, object]:
         """CUDA memory as it is. AttributeError where there is none, so that `hasattr` tells;
         BackendError for a dtype that the protocol can't name."""
-        shared = self._stored.shared()
-        if shared is None:
+        if not self._stored.is_shared:
             raise AttributeError(_INTERFACE)
         with self._ticket.held():
-            return shared.__cuda_array_interface__
+            self._taken = self._taken or self._stored.shared()
+            assert self._taken is not None, "is_shared says so"
+            return self._taken.__cuda_array_interface__

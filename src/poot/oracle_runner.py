@@ -10,7 +10,7 @@ import numpy as np
 from poot.backends.base import Device
 from poot.carried import Carried
 from poot.device_array import Stored
-from poot.failures import feed_failure, guard_failure
+from poot.failures import feed_failure, guard_failure, guards_of
 from poot.ir.dtypes import DTYPES
 from poot.ir.graph import Graph, Input, Slot, State
 from poot.ir.transaction import fed_inputs
@@ -131,7 +131,7 @@ class OracleRunner:
             elif isinstance(i.storage, Slot):
                 feed[i.name] = self._slots[entry, i.name]
         result = run_oracle(graph, feed)
-        self._failed = guard_failure(self._sources[entry], result.witnesses)
+        self._failed = guard_failure(guards_of(self._sources[entry]), result.witnesses)
         if self._failed is None:
             self._states.update(result.states)
             self._outputs[entry] = list(result.outputs)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from poot.backends.base import Code, Device
 from poot.codegen.gen.lowered import Lowered
@@ -37,6 +38,21 @@ class MemoryReport:
         return "\n".join(
             [*rows, f"{'in all':<12} {self.nbytes:>14,} bytes; {verdict} in {self.budget:,}"]
         )
+
+
+class Bindable(Protocol):
+    """What a session's program answers, be it compiled here or loaded from a bundle."""
+
+    @property
+    def target(self) -> str: ...
+    @property
+    def limits(self) -> DeviceLimits: ...
+    @property
+    def key(self) -> str: ...
+    @property
+    def device(self) -> Device | None: ...
+    def memory(self) -> MemoryReport: ...
+    def explain(self) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)

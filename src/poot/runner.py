@@ -4,17 +4,15 @@ runners act."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import Protocol
 
 import numpy as np
 
 from poot.backends.base import (
     Buffer,
-    BufferRef,
     Device,
     Executable,
-    Launch,
     TakesSlots,
     Together,
 )
@@ -24,15 +22,14 @@ from poot.device_bytes import from_device, to_device
 from poot.errors import RangeError, ValidationError
 from poot.failures import feed_failure, guard_failure
 from poot.ir.dtypes import DTYPES
-from poot.ir.graph import Const, Graph, Input, Slot, TensorType
+from poot.ir.graph import Input, Slot, TensorType
 from poot.ir.transaction import RECORD
+from poot.launch_lists import LaunchList, LaunchLists, Signature
 from poot.planner.feed import OK
 from poot.planner.layouts import pack
-from poot.planner.make import const_name
-from poot.planner.plan import EntryPlan, Place, Resident
+from poot.planner.plan import Place, Resident
 from poot.planner.residents import slot_name
 from poot.planner.words import WORD
-from poot.program import Compiled
 from poot.staged_slots import StagedSlots
 
 Failure = ValidationError | RangeError
@@ -130,18 +127,17 @@ class DeviceRunner:
     """A plan at work on a device. Weights and Consts are shared by forks; the rest is the session's
     own."""
 
-    def __init__(self, program: Compiled, device: Device, loaded: object, shared: Shared) -> None:
-        self._program, self._device, self._loaded = program, device, loaded
+    def __init__(self, lists: LaunchLists, device: Device, loaded: object, shared: Shared) -> None:
+        self._lists, self._device, self._loaded = lists, device, loaded
         self._shared = shared
-        self._entries = {e.name: e for e in program.plan.entries}
-        self._sources = {name: e.source for name, e in program.entries.items()}
-        self._residents: dict[str, Resident] = {r.name: r for r in program.plan.residents}
+        self._entries, self._signatures = lists.lists, lists.signatures
+        self._residents: dict[str, Resident] = {r.name: r for r in lists.residents}
         self._own: dict[str, Buffer] = {}
         self._ready: dict[str, Executable | None] = {}
         self._carried: dict[str, Carried] = {}
         self._doubtful: set[str] = set()  # entry points whose word may be false
         self._together = device.together if isinstance(device, Together) else nullcontext
-        for space, nbytes in program.plan.spaces:
+        for space, nbytes in lists.spaces:
             if _is_session_owned(space):
                 self._own[space] = device.allocate(nbytes, space)
                 if space == REST:
@@ -197,8 +193,8 @@ class DeviceRunner:
     def _plain_slots(self) -> dict[tuple[str, str], tuple[str, int]]:
         """Space and offset of each slot whose bytes on the device are the host's, whole words."""
         found: dict[tuple[str, str], tuple[str, int]] = {}
-        for entry, graph in self._sources.items():
-            for i in graph.inputs:
+        for entry, signature in self._signatures.items():
+            for i in signature.inputs:
                 r = self._residents.get(slot_name(entry, i.name))
                 is_plain = i.var.type.dtype != "bool" and not i.var.type.nbytes % 4
                 if isinstance(i.storage, Slot) and r is not None and r.place.nbytes and is_plain:
@@ -238,32 +234,14 @@ class DeviceRunner:
     def write_weights(self, arrays: Mapping[str, np.ndarray]) -> None:
         self._device.need_open()
         self._shared.binds += 1
-        _upload(self._program, self._device, self._shared.buffers, arrays)
+        _upload(self._lists, self._device, self._shared.buffers, arrays)
 
-    def _launches(self, entry: EntryPlan) -> list[Launch]:
-        index = self._program.kernel_index()
-        launches: list[Launch] = []
-        for step in entry.steps:
-            groups = {"in": step.ins, "out": step.outs, "scratch": step.scratch}
-            for call, key in zip(
-                self._program.lowered[step.request].calls,
-                self._program.call_keys[step.request],
-                strict=True,
-            ):
-                places = [groups[kind][n] for kind, n in call.args]
-                refs = tuple(map(_ref, places))
-                maps = tuple((_ref(groups[kind][n]), view) for (kind, n), view in call.maps)
-                launches.append(
-                    Launch(index[key], call.grid, refs, call.imms, call.attributes, maps)
-                )
-        return launches
-
-    def _executable(self, plan: EntryPlan) -> Executable | None:
+    def _executable(self, plan: LaunchList) -> Executable | None:
         """The plan's launches over the session's buffers; None where it has none."""
         buffers = self._buffers()
         if plan.name not in self._ready:
-            launches = self._launches(plan)
-            made = self._device.prepare(self._loaded, launches, buffers) if launches else None
+            loaded, launches = self._loaded, plan.launches
+            made = self._device.prepare(loaded, launches, buffers) if launches else None
             self._ready[plan.name] = made
         return self._ready[plan.name]
 
@@ -326,15 +304,7 @@ class DeviceRunner:
         return self._failure(entry, fed, self._block(plan.records_nbytes))
 
     def _failure(self, entry: str, fed: bool, block: np.ndarray) -> Failure | None:
-        plan, graph = self._entries[entry], self._sources[entry]
-        if fed and plan.feed is not None:
-            slots = {i.name: i for i in graph.inputs}
-            records = [_in_block(block, p, t) for t, p in plan.feed.outputs]
-            failed = feed_failure([slots[name] for name in plan.fed], records)
-            if failed is not None:
-                return failed
-        records = [_in_block(block, p, RECORD) for p in plan.records]
-        return guard_failure(graph, records, plan.late)
+        return failure_in(self._entries[entry], self._signatures[entry], fed, block)
 
     def results(self, entry: str, fed: bool) -> tuple[Failure | None, list[np.ndarray]]:
         plan = self._entries[entry]
@@ -353,19 +323,14 @@ class DeviceRunner:
 
     def timed(self, entry: str) -> list[tuple[str, str, float]]:
         plan = self._entries[entry]
-        names = [
-            (step.op, call.kernel.name)
-            for step in plan.steps
-            for call in self._program.lowered[step.request].calls
-        ]
         made = self._executable(plan)
         self._copy_slots()  # what `send` left for a recording
         times = made.timed() if made is not None else []
-        return [(op, kernel, us) for (op, kernel), us in zip(names, times, strict=True)]
+        return [(op, kernel, us) for (op, kernel), us in zip(plan.steps, times, strict=True)]
 
     def fork(self) -> DeviceRunner:
         self._copy_slots()
-        other = DeviceRunner(self._program, self._device, self._loaded, self._shared)
+        other = DeviceRunner(self._lists, self._device, self._loaded, self._shared)
         for space, buffer in self._own.items():
             if space.split(".")[0] in ("states", "slots"):
                 self._device.copy(buffer, 0, other._own[space], 0, -(-buffer.nbytes // 4) * 4)
@@ -379,16 +344,29 @@ class DeviceRunner:
                 self._device.copy_out(buffer, 0, 4)
 
     def close(self) -> None:
-        for buffer in self._own.values():
-            self._device.free(buffer)
+        buffers = list(self._own.values())
         self._own.clear()
         self._all = {}
         self._ready.clear()
         self._carried.clear()
+        with ExitStack() as each:  # all of them, whatever the driver says of one
+            for buffer in buffers:
+                each.callback(self._device.free, buffer)
 
 
-def _ref(p: Place) -> BufferRef:
-    return BufferRef(p.space, p.offset, max(p.nbytes, 4))
+def failure_in(
+    plan: LaunchList, signature: Signature, fed: bool, block: np.ndarray
+) -> Failure | None:
+    """What the records at the start of the results say of a run of the entry point; with `fed`, of
+    what checked its slots too."""
+    if fed and plan.feed is not None:
+        slots = {i.name: i for i in signature.inputs}
+        records = [_in_block(block, p, t) for t, p in plan.feed.outputs]
+        failed = feed_failure([slots[name] for name in plan.fed], records)
+        if failed is not None:
+            return failed
+    records = [_in_block(block, p, RECORD) for p in plan.records]
+    return guard_failure(signature.guards, records, plan.late)
 
 
 def _in_block(block: np.ndarray, p: Place, type: TensorType) -> np.ndarray:
@@ -398,38 +376,29 @@ def _in_block(block: np.ndarray, p: Place, type: TensorType) -> np.ndarray:
     return from_device(block[p.offset : p.offset + p.nbytes], type)
 
 
-def upload_shared(
-    program: Compiled,
-    device: Device,
-    graphs: Mapping[str, Graph],
-    weights: Mapping[str, np.ndarray],
-) -> Shared:
+def upload_shared(lists: LaunchLists, device: Device, weights: Mapping[str, np.ndarray]) -> Shared:
     """Weights and Consts on the device, packed as the plan asks."""
     buffers = {
         space: device.allocate(nbytes, space)
-        for space, nbytes in program.plan.spaces
+        for space, nbytes in lists.spaces
         if not _is_session_owned(space)
     }
-    consts = {
-        const_name(i): np.frombuffer(i.storage.data, DTYPES[i.var.type.dtype].numpy).reshape(
-            i.var.type.shape
-        )
-        for g in graphs.values()
-        for i in g.inputs
-        if isinstance(i.storage, Const)
-    }
-    _upload(program, device, buffers, {**consts, **weights})
+    _upload(lists, device, buffers, weights)
+    for r in lists.residents:
+        if r.type.elems and r.name in lists.consts:
+            data = np.frombuffer(lists.consts[r.name], np.uint8)
+            device.copy_in(buffers[r.place.space], r.place.offset, data)
     return Shared(buffers)
 
 
 def _upload(
-    program: Compiled,
+    lists: LaunchLists,
     device: Device,
     buffers: Mapping[str, Buffer],
     arrays: Mapping[str, np.ndarray],
 ) -> None:
     """Copies arrays to every place that holds them, in its layout."""
-    for r in program.plan.residents:
+    for r in lists.residents:
         array = arrays.get(r.name.split("@")[0])
         if array is not None and r.type.elems:
             device.copy_in(

@@ -11,17 +11,19 @@ from typing import cast
 
 import numpy as np
 
-from poot.binding import as_array, bind_weights, dotted, need_flag
+from poot.binding import as_array, bind_weights, dotted, need_flag, need_names
 from poot.bound_slots import Bound, Slots
 from poot.device_array import DeviceArray
 from poot.errors import BackendError, BindError, LaunchError, StaleArray
+from poot.foreign_array import on_device
 from poot.ir.dtypes import DTYPES
-from poot.ir.graph import Graph, Input, Slot, State
+from poot.ir.graph import Input, Slot, State
 from poot.ir.transaction import can_be_fed
 from poot.ir.tree import Tree, unflatten
+from poot.launch_lists import Signature
 from poot.locks import Exclusive, Locked
 from poot.profile import Profile
-from poot.program import Compiled
+from poot.program import Bindable
 from poot.quick_step import QuickStep
 from poot.runner import Failure, Runner
 from poot.slots import WRITE_MAP
@@ -29,16 +31,16 @@ from poot.step_slots import HeldSlots, SlotCheck
 
 
 class Writing:
-    """Where anything but a guard stops the body, the States that the graph writes are unknown."""
+    """Where anything but a guard stops the body, the States that it writes are unknown."""
 
-    def __init__(self, session: Session, graph: Graph) -> None:
-        self._session, self._graph = session, graph
+    def __init__(self, session: Session, signature: Signature) -> None:
+        self._session, self._signature = session, signature
 
     def __enter__(self) -> None: ...
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if error is not None:
-            self._session.states_stopped(self._graph)
+            self._session.states_stopped(self._signature)
 
 
 class States(MutableMapping[str, np.ndarray]):
@@ -62,7 +64,7 @@ class States(MutableMapping[str, np.ndarray]):
 
     def __setitem__(self, name: str, value: object) -> None:
         i = self._input(name)
-        array = as_array(value, name, i.var.type)
+        array = as_array(on_device(self._session.runner.device, value, name), name, i.var.type)
         want = DTYPES[i.var.type.dtype].numpy
         if array.dtype != want or array.shape != i.var.type.shape:
             shape = ",".join(map(str, array.shape))
@@ -121,18 +123,18 @@ class Session:
 
     def __init__(
         self,
-        program: Compiled,
+        program: Bindable,
         runner: Runner,
-        graphs: Mapping[str, Graph],
+        signatures: Mapping[str, Signature],
         device_outputs: bool = False,
     ) -> None:
         self.program = program
         self.runner = runner
-        self._graphs = graphs
+        self._signatures = signatures
         self._device_outputs = device_outputs
         self._slot_checks = {
-            entry: {i.name: SlotCheck(i) for i in g.inputs if isinstance(i.storage, Slot)}
-            for entry, g in graphs.items()
+            entry: {i.name: SlotCheck(i) for i in s.inputs if isinstance(i.storage, Slot)}
+            for entry, s in signatures.items()
         }
         lock = threading.RLock()
         self._exclusive, self._locked = Exclusive(lock), Locked(lock)
@@ -143,7 +145,7 @@ class Session:
         self._failed: Failure | None = None
         self._unknown: set[str] = set()
         self.state_inputs = {
-            i.name: i for g in graphs.values() for i in g.inputs if isinstance(i.storage, State)
+            i.name: i for s in signatures.values() for i in s.inputs if isinstance(i.storage, State)
         }
         self.state = States(self)
         self.slots = Slots(self)
@@ -157,13 +159,15 @@ class Session:
         """One thread at a time, closed or not. Entering it raises SessionBusy in a second one."""
         return self._locked
 
-    def _graph(self, entry: str) -> Graph:
-        if not isinstance(cast("object", entry), str) or entry not in self._graphs:  # the user's
+    def _signature(self, entry: str) -> Signature:
+        if (
+            not isinstance(cast("object", entry), str) or entry not in self._signatures
+        ):  # the user's
             raise BindError(
                 f"there is no entry point {entry!r}; entry points: "
-                f"{', '.join(sorted(self._graphs))}"
+                f"{', '.join(sorted(self._signatures))}"
             )
-        return self._graphs[entry]
+        return self._signatures[entry]
 
     # Weights
 
@@ -177,7 +181,9 @@ class Session:
         State stays as it is. Forks have the new ones too, so none may be in a step meanwhile.
         Raises BindError, and then nothing has changed, or a BackendError, after which the Weights
         are those of before or those given, each one; `binds` has grown by then."""
-        arrays = bind_weights(self._graphs, weights, allow_nonfinite, all_of_them=False)
+        named = need_names(weights, "rebind")
+        given = {name: on_device(self.runner.device, x, name) for name, x in named.items()}
+        arrays = bind_weights(self._signatures, given, allow_nonfinite, all_of_them=False)
         with self.exclusive():
             self._settle()
             self.runner.write_weights(arrays)
@@ -221,10 +227,11 @@ class Session:
             check = checks.get(name)
             if check is None:
                 raise self._unknown_slots(entry, slots)
-            if isinstance(v, DeviceArray):
-                given[name] = self._check_device_array(check.input, v)
+            value = on_device(self.runner.device, v, name)
+            if isinstance(value, DeviceArray):
+                given[name] = self._check_device_array(check.input, value)
             else:
-                given[name] = check(v)
+                given[name] = check(value)
         if len(given) < len(checks):
             held = self._held
             missing = sorted(n for n in checks if n not in given and (entry, n) not in held)
@@ -305,10 +312,9 @@ class Session:
         for name in fed:
             self._held.drop((entry, name))
 
-    def states_stopped(self, graph: Graph) -> None:
-        """A step stopped part-way: what the States that the graph writes hold is unknown."""
-        names = {i.var.id: i.name for i in graph.inputs}
-        self._unknown |= {names[a.id] for a, b in graph.states if a.id != b.id}
+    def states_stopped(self, signature: Signature) -> None:
+        """A step stopped part-way: what the States that it writes hold is unknown."""
+        self._unknown |= set(signature.written)
 
     def _need_known(self) -> None:
         if self._unknown:
@@ -361,41 +367,44 @@ class Session:
         are valid until the next step.
 
         A slot not given keeps what it was given last; one may be given as a DeviceArray of the same
-        device. Raises BindError, RangeError, ValidationError (nothing is published) or a
-        BackendError. With `device_outputs` the errors of guards and of slots from the device are
-        raised at the first of: reading an output, the next step, `wait`."""
+        device, or another library's array in its memory. Raises BindError, RangeError,
+        ValidationError (nothing is published) or a BackendError. With `device_outputs` the errors
+        of guards and of slots from the device are raised at the first of: reading an output, the
+        next step, `wait`."""
         stays = self._device_outputs
         if device_outputs is not None:
             stays = need_flag(device_outputs, "device_outputs")
         with self._exclusive:
-            graph = self._graph(entry)
+            signature = self._signature(entry)
             quick = self._quick.get(entry)
-            if quick is None or not self._step_quickly(graph, quick, slots):
-                fed = self._step_at_length(entry, graph, slots)
+            if quick is None or not self._step_quickly(signature, quick, slots):
+                fed = self._step_at_length(entry, signature, slots)
             else:
                 fed = ()
             if stays:
                 self._pending = (entry, fed)
                 ticket = StepTicket(self, self._number)
                 stored = self.runner.stored(entry) if quick is None else quick.stored
-                return _nested(graph, [DeviceArray(s, ticket) for s in stored])
-            with Writing(self, graph):
+                return _nested(signature, [DeviceArray(s, ticket) for s in stored])
+            with Writing(self, signature):
                 failed, outputs = self.runner.results(entry, bool(fed))
             self._note(failed, entry, fed)
             if failed is not None:
                 raise failed
-        return _nested(graph, outputs)
+        return _nested(signature, outputs)
 
     def _step_at_length(
-        self, entry: str, graph: Graph, slots: Mapping[str, object]
+        self, entry: str, signature: Signature, slots: Mapping[str, object]
     ) -> tuple[str, ...]:
         with self.runner.together():
             fed = self._begin(entry, slots)
-            with Writing(self, graph):
+            with Writing(self, signature):
                 self.runner.run(entry)
         return fed
 
-    def _step_quickly(self, graph: Graph, quick: QuickStep, slots: Mapping[str, object]) -> bool:
+    def _step_quickly(
+        self, signature: Signature, quick: QuickStep, slots: Mapping[str, object]
+    ) -> bool:
         """The same for a recorded entry point whose slots are plain; False where these aren't, and
         then nothing has run."""
         if self._pending is not None:
@@ -407,7 +416,7 @@ class Session:
         try:
             quick.run()
         except BaseException:
-            self.states_stopped(graph)
+            self.states_stopped(signature)
             raise
         return True
 
@@ -415,7 +424,7 @@ class Session:
         """A runner of one entry point whose launches are recorded once, where the backend can
         (`is_replay`)."""
         with self.exclusive():
-            self._graph(entry)
+            self._signature(entry)
             is_replay = self.runner.record(entry)
             carried = self.runner.carried(entry)
             if carried is not None:
@@ -437,7 +446,7 @@ class Session:
         with self.exclusive():
             self._need_known()
             fork = self.runner.fork()
-            other = Session(self.program, fork, self._graphs, self._device_outputs)
+            other = Session(self.program, fork, self._signatures, self._device_outputs)
             other._held = self._held.copy()
         return other
 
@@ -445,11 +454,11 @@ class Session:
         """Runs the entry point once more with a time for each launch. It is a step: State moves on,
         and it raises what a step raises. Slots are given by the host."""
         with self.exclusive():
-            graph = self._graph(entry)
+            signature = self._signature(entry)
             if any(isinstance(v, DeviceArray) for v in slots.values()):
                 raise BindError("a profile takes slots from the host; give it .numpy()")
             self._begin(entry, slots)
-            with Writing(self, graph):
+            with Writing(self, signature):
                 times = self.runner.timed(entry)
                 failed = self.runner.failure(entry, False)
             self._note(failed, entry, ())
@@ -476,5 +485,6 @@ class Session:
             self.runner.close()
 
 
-def _nested(graph: Graph, outputs: Sequence[object]) -> object:
-    return unflatten(graph.tree, list(outputs)) if isinstance(graph.tree, Tree) else tuple(outputs)
+def _nested(signature: Signature, outputs: Sequence[object]) -> object:
+    tree = signature.tree
+    return unflatten(tree, list(outputs)) if isinstance(tree, Tree) else tuple(outputs)

@@ -11,14 +11,15 @@ from tests.support.sources import Source, functions, sources
 
 LAYERS = (
     "errors knobs limits cache collector",
-    "ir slots device_bytes codegen.kir",
+    "ir slots device_bytes dlpack codegen.kir",
     "oracle trace ops",
     "passes",
     "planner",
     "codegen",
     "backends",
     "program device_array failures staged_slots step_slots carried quick_step runner oracle_runner"
-    " binding bound_slots locks profile session report api jit",
+    " tagged binding foreign_array bound_slots locks profile session report launch_lists bundle api"
+    " jit caller_runner",
     "explain cli llm frontends torch",
 )
 RANK = {f"poot.{name}": rank for rank, row in enumerate(LAYERS) for name in row.split()}

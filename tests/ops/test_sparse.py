@@ -17,7 +17,7 @@ def positions_of(batch, rows, last):
     return np.tile(np.arange(last - rows + 1, last + 1, dtype=np.int32), (batch, 1))
 
 
-@pytest.mark.parametrize("always", ["tail", "own"])
+@pytest.mark.parametrize("always", ["tail", "own", "none", "window(6)"])
 @pytest.mark.parametrize("ratio", [1, 4, 16])
 @pytest.mark.parametrize("dtype", ["f32", "bf16"])
 def test_the_best_blocks_are_those_of_the_definition(always, ratio, dtype):
@@ -44,7 +44,7 @@ def test_scores_are_the_relu_of_products_summed_over_heads():
 
 
 @pytest.mark.parametrize("lists", [1, 2, 4])
-@pytest.mark.parametrize("always", ["tail", "own"])
+@pytest.mark.parametrize("always", ["tail", "own", "none", "window(6)"])
 @pytest.mark.parametrize("ratio", [1, 3, 4])
 def test_attention_over_selected_blocks_is_that_of_the_definition(lists, always, ratio):
     q, k, v = normal(0, 2, 4, 3, 8), normal(1, 2, 2, 23, 8), normal(2, 2, 2, 23, 6)

@@ -163,6 +163,7 @@ MAKES: dict[str, dict[str, object]] = {
     "trace": {"fn": lambda x: x, "specs": (poot.slot((2,), "f32"),)},
     "compile": {"graphs": graph(), "target": "oracle"},
     "jit": {"fn": lambda x: x},
+    "load": {"path": "no-such-file.poot", "target": "oracle"},
     "parse": {"text": ""},
     "show": {"graph": graph()},
     "grad": {},
@@ -187,6 +188,7 @@ def test_public_functions_raise_typed_errors_alone(name: str):
 
 def test_no_public_name_is_left_out():
     untried = {
+        "LoadedProgram",
         "PootError",
         "Program",
         "Session",

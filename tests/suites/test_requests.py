@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from poot.codegen.emitters import emit
-from poot.codegen.gen.lower import lower
+from poot.codegen.gen.lower import SCHEDULES, lower
 from poot.limits import PROFILES, DeviceLimits
 from poot.planner.request import Request
 from tests.support.gpu import DEVICES, clean, gpu, validate
@@ -60,6 +60,13 @@ def test_each_step_is_the_oracles_on_a_device(target):
         for got, want in zip(run_on(device, request, ins), wanted(request, ins), strict=True):
             assert_close(got, want, case.within)
     clean(device)
+
+
+def test_the_list_reaches_every_schedule_that_a_card_runs():
+    limits = PROFILES["h200"]
+    reached = {case.request(limits).schedule.name for case in CASES.values()}
+    others = {"panels", "key_blocks", "grouped_split"}  # of the CPU; of a GPU without "grouped"
+    assert set(SCHEDULES) - reached == others
 
 
 def test_each_steps_module_is_valid():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import enum
 from types import SimpleNamespace
 
@@ -78,6 +79,7 @@ class FakeBindings:
             "cuTensorMapEncodeTiled": (SimpleNamespace(opaque=list(range(16))),),
         }
         self.number = 100
+        self.host: list[ctypes.Array[ctypes.c_char]] = []  # page-locked memory, for as long as this
 
     def names(self) -> list[str]:
         return [name for name, _ in self.calls]
@@ -99,6 +101,9 @@ class FakeBindings:
             if name == "cuDeviceGetAttribute":
                 major = {"CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR": 9}
                 return (Result.CUDA_SUCCESS, major.get(str(args[0]), 0))
+            if name == "cuMemAllocHost":
+                self.host.append(ctypes.create_string_buffer(int(str(args[0]))))
+                return (Result.CUDA_SUCCESS, ctypes.addressof(self.host[-1]))
             if name in self.gives:
                 return (Result.CUDA_SUCCESS, *self.gives[name])
             self.number += 1

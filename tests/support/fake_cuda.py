@@ -18,7 +18,7 @@ from poot.codegen.attributes import TensorView
 from poot.codegen.kir.nodes import Blob, Kernel
 from poot.codegen.kir.sim import simulate
 from poot.codegen.kir.sim.values import NUMPY
-from poot.errors import CaptureUnavailable, LaunchError
+from poot.errors import CaptureUnavailable, DeviceLost, LaunchError
 from poot.limits import profile
 
 START = 0x7F0000000000
@@ -45,11 +45,16 @@ class FakeDriver:
     stream: int = 7
     can: frozenset[str] = frozenset({CLUSTER, MAPS, RESIDENT})
     is_open: bool = True
+    lost: str = ""
 
     def _ask(self, what: str, detail: str = "", *, is_launch: bool = False) -> None:
         self.asked.append(f"{what} {detail}".strip())
         if what in self.fails:
-            refuse(self.fails[what], "as the test asks", detail or what, is_launch=is_launch)
+            try:
+                refuse(self.fails[what], "as the test asks", detail or what, is_launch=is_launch)
+            except DeviceLost as e:
+                self.lost = self.lost or e.message
+                raise
 
     def _bytes(self, pointer: int, nbytes: int) -> np.ndarray:
         for start, data in self.memory_at.items():
@@ -70,12 +75,13 @@ class FakeDriver:
         return max(self.memory_at)
 
     def free(self, pointer: int) -> None:
-        self._ask("free")
-        del self.memory_at[pointer]
+        if self.is_alive:
+            self._ask("free")
+            del self.memory_at[pointer]
 
     @property
     def is_alive(self) -> bool:
-        return self.is_open
+        return self.is_open and not self.lost
 
     def held(self) -> AbstractContextManager[object]:
         return nullcontext()
@@ -114,6 +120,9 @@ class FakeDriver:
 
     def follow(self, stream: int) -> None:
         self._ask("follow", str(stream))
+
+    def wait_for(self, stream: int) -> None:
+        self._ask("wait for", str(stream))
 
     def load(self, image: bytes, name: str, dynamic_nbytes: int) -> Handle:
         assert image.startswith(b".version")
@@ -174,6 +183,10 @@ class FakeDriver:
             self._run(call)
             if is_checked:
                 self._ask("synchronize")
+
+    def launch_on(self, bound: Handle, stream: int) -> None:
+        self._ask("on stream", str(stream))
+        self.launch(bound, False)
 
     def timed(self, bound: Handle) -> list[float]:
         self.launch(bound, False)

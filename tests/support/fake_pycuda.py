@@ -33,6 +33,10 @@ class Context:
     def pop() -> None:
         FakePycuda.calls.append("pop")
 
+    @staticmethod
+    def synchronize() -> None:
+        FakePycuda.calls.append("synchronize all")
+
     def push(self) -> None:
         FakePycuda.calls.append("push")
 

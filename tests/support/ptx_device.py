@@ -55,6 +55,9 @@ class PtxDriver(FakeDriver):
         return pointer
 
     def free(self, pointer: int) -> None:
+        if not self.is_alive:
+            return
+        self._ask("free")
         self.machine.bytes_at(pointer, nbytes := self.sizes.pop(pointer))
         at = pointer - START
         self.machine.live[at : at + nbytes] = False

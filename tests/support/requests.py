@@ -120,6 +120,10 @@ def _rank() -> list[Case]:
                    v1: {dtype}[3,5], v2: i32[3,5] = topk(v0) k=5
                    out v1, v2"""
         cases.append(Case(f"topk-{dtype}", body, "none"))
+        body = f"""in v0: {dtype}[3,70]
+                   v1: {dtype}[3,20], v2: i32[3,20] = topk(v0) k=20
+                   out v1, v2"""
+        cases.append(Case(f"ranked-topk-{dtype}", body, "none"))
     return cases
 
 

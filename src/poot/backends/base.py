@@ -160,6 +160,37 @@ class Together(Protocol):
     def together(self) -> AbstractContextManager[object]: ...
 
 
+@runtime_checkable
+class RunsOn(Protocol):
+    """An executable that can be enqueued on another stream of its device."""
+
+    def run_on(self, stream: int) -> None:
+        """Enqueues the list on that stream, launch by launch, so that a capture of it takes them
+        too."""
+        ...
+
+
+@runtime_checkable
+class Adopts(Protocol):
+    """A device that works in memory which somebody else allocated for it."""
+
+    def adopt(self, handle: object, nbytes: int, label: str, owner: object = None) -> Buffer:
+        """The memory as a buffer that frees nothing: `handle` is an address (cuda, cpu), a VkBuffer
+        of the device's VkDevice, or a GPUBuffer of its wgpu device. `owner` is held on to as long
+        as the buffer. Raises BackendError on what can't be such memory."""
+        ...
+
+
+@runtime_checkable
+class TakesArrays(Protocol):
+    """A device that takes other libraries' arrays which lie in its memory."""
+
+    def take(self, value: object, what: str) -> tuple[Buffer, TensorType] | None:
+        """The array where it lies, in order with what its maker enqueued before; None for what is
+        no array or lies elsewhere. Raises BindError on an array that can't be taken as it is."""
+        ...
+
+
 class SharedView(Protocol):
     """Device memory as other libraries of its device take it."""
 
@@ -182,6 +213,7 @@ class SharesMemory(Protocol):
 
 
 __all__ = [
+    "Adopts",
     "Attributes",
     "Buffer",
     "BufferRef",
@@ -190,8 +222,10 @@ __all__ = [
     "Executable",
     "HostMemory",
     "Launch",
+    "RunsOn",
     "SharedView",
     "SharesMemory",
+    "TakesArrays",
     "TakesSlots",
     "TensorView",
     "Together",

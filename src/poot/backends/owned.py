@@ -59,6 +59,22 @@ def need_words(buffer: object, kind: type[B], limits: DeviceLimits, offset: int,
     return held
 
 
+def need_sizes(nbytes: int, label: str) -> None:
+    """Raises BackendError where what is to be adopted isn't whole words."""
+    if nbytes <= 0 or nbytes % 4:
+        raise BackendError(f"{label} needs whole words to be adopted: got {nbytes} bytes")
+
+
+def need_adoptable(address: object, nbytes: int, label: str) -> int:
+    """An address that whole words lie at. Raises BackendError."""
+    if type(address) is not int or address <= 0 or address % 4 or nbytes <= 0 or nbytes % 4:
+        raise BackendError(
+            f"{label} needs an address and a size in whole words to be adopted: got {nbytes} bytes "
+            f"at {address!r}"
+        )
+    return address
+
+
 def need_live(buffers: Iterable[OwnBuffer], launches: str) -> None:
     """Raises LaunchError where a buffer that launches are bound to has been freed."""
     for buffer in buffers:
@@ -89,12 +105,13 @@ def refuse_too_much(
         )
 
 
-def need_code(code: Code, target: str, limits: DeviceLimits) -> None:
+def need_code(code: Code, target: str, limits: DeviceLimits, *, any_subgroup: bool = False) -> None:
     """Raises LaunchError where a kernel's code is another target's, or is written for subgroups
-    that the device hasn't."""
+    that the device hasn't. With `any_subgroup` code brings its own: on a CPU they are a part of a
+    vector, or several."""
     if code.target != target:
         raise LaunchError(f"kernel {code.name} is for {code.target}: {limits.name} takes {target}")
-    if code.kernel.subgroup not in (None, limits.subgroup):
+    if not any_subgroup and code.kernel.subgroup not in (None, limits.subgroup):
         raise LaunchError(
             f"kernel {code.name} is written for subgroups of {code.kernel.subgroup}: "
             f"{limits.name} has {limits.subgroup}"

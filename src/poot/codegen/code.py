@@ -15,7 +15,8 @@ class Code:
     """`text` is what a person reads, `binary` what the driver takes (SPIR-V words, PTX text bytes,
     an object file).
 
-    `key` is the sha256 of target and kernel, as hex: equal keys mean equal code."""
+    `key` is the sha256 of target and kernel, as hex: equal keys mean equal code. `trips` is how
+    often a lane goes round its loops at the most, None where nobody counted (see `kir.trips`)."""
 
     name: str
     target: str
@@ -23,6 +24,7 @@ class Code:
     text: str
     key: str
     kernel: Kernel
+    trips: int | None = None
 
 
 def code_key(kernel: Kernel, limits: DeviceLimits, shown: str = "") -> str:

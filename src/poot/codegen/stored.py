@@ -60,7 +60,7 @@ def encode(lowered: Lowered, codes: tuple[Code, ...]) -> bytes:
         {"kernel": _signature(c.kernel), "grid": c.grid, "args": c.args, "imms": c.imms,
          "attributes": asdict(c.attributes), "maps": [(a, v.dims, v.strides) for a, v in c.maps],
          "name": k.name, "target": k.target, "key": k.key, "binary": len(k.binary), "text":
-         len(k.text.encode())}
+         len(k.text.encode()), "trips": k.trips}
         for c, k in zip(lowered.calls, codes, strict=True)
     ]  # fmt: skip
     head = json.dumps(calls).encode()
@@ -88,9 +88,9 @@ def decode(data: bytes) -> tuple[Lowered, tuple[Code, ...]]:
             imms = tuple(cast("list[float]", call["imms"]))
             asked = cast("dict[str, object]", call["attributes"])
             out.append(KernelCall(kernel, grid, args, imms, _attributes(asked), _maps(call)))
-            codes.append(
-                Code(str(call["name"]), str(call["target"]), binary, text, str(call["key"]), kernel)
-            )
+            trips = cast("int | None", call.get("trips"))
+            name, target, key = str(call["name"]), str(call["target"]), str(call["key"])
+            codes.append(Code(name, target, binary, text, key, kernel, trips))
     except (KeyError, TypeError, ValueError, UnicodeDecodeError) as e:
         raise FormatError(f"a cache entry is not a stored step: {e}") from e
     if at != len(data):

@@ -29,6 +29,8 @@ Row = Callable[[Graph, Updates, DeviceLimits], tuple[Schedule, str]]
 
 ELEMENTWISE_THREADS = 64
 REDUCE_LANES = 64
+# A topk of more takes no round for each.
+MOST_ROUNDS = 16
 # A row this short is folded by one lane.
 SHORT_ROW = 8
 LONG_ROW = 8192
@@ -65,7 +67,23 @@ def _choose_rank(eqn: Eqn, limits: DeviceLimits) -> tuple[Schedule, str]:
     axis = int_attr(eqn, "axis") if eqn.op == "argmax" else len(shape) - 1
     lanes = _lanes_for(shape[axis], limits)
     reason = f"{lanes} lanes a row of {shape[axis]}"
+    if eqn.op == "topk" and int_attr(eqn, "k") > MOST_ROUNDS:
+        ranked = _ranked(shape[axis], int_attr(eqn, "k"), limits)
+        if ranked is not None:
+            return ranked, f"{reason}, {int_attr(eqn, 'k')} of them by their bits"
     return Schedule(eqn.op, (("lanes", lanes), ("threads", lanes))), reason
+
+
+def _ranked(cols: int, many: int, limits: DeviceLimits) -> Schedule | None:
+    """The schedule that takes no round for each of the k largest, where its list fits workgroup
+    memory and its loops a device that cuts long ones short."""
+    lanes = _lanes_for(max(cols, many), limits)
+    need = 4 * (256 + 16 + 2 * many + 2 * (lanes + -(-lanes // 16)))
+    trips = -(-many // lanes) * many + 8 * -(-cols // lanes) + 1024
+    if need > limits.workgroup_nbytes or (limits.loop_trips and trips > limits.loop_trips // 2):
+        return None
+    stage = int(need + 4 * cols <= limits.workgroup_nbytes)
+    return Schedule("ranked_topk", (("lanes", lanes), ("stage", stage), ("threads", lanes)))
 
 
 def _lanes_for(cols: int, limits: DeviceLimits) -> int:

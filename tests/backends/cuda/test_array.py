@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 import numpy as np
 import pytest
 
@@ -9,12 +11,13 @@ import poot
 from poot import ops
 from poot.backends.cuda import open_device
 from poot.backends.cuda.array import CudaView
+from poot.backends.cuda.device import CudaDevice
 from poot.device_array import DeviceArray
-from poot.errors import BackendError, BindError
+from poot.errors import BackendError, BindError, DeviceLost, StaleArray
 from poot.ir.graph import TensorType
 from poot.session import Session
 from tests.support.fake_cuda import fake_device
-from tests.support.ptx_device import ptx_device
+from tests.support.ptx_device import PtxDriver, ptx_device
 
 
 def step(kv, x, pos):
@@ -106,6 +109,98 @@ def test_a_consumers_stream_waits_unless_it_says_not_to():
         assert driver.asked == asked
     with pytest.raises(BufferError, match=r"on cuda:0, not on \(1, 0\)"):
         found.__dlpack__(dl_device=(1, 0))
+
+
+@pytest.mark.parametrize("stream", [0, -2, True, "x", 1.0])
+def test_what_is_no_stream_is_refused(stream):
+    with pytest.raises(BufferError, match="a stream is None, -1, 1, 2 or a handle"):
+        array().__dlpack__(stream=stream)
+
+
+def taken(ways: str) -> tuple[Session, CudaDevice, int, object]:
+    """An output handed on in one of two ways: its session, device, address, and what holds it."""
+    device = ptx_device()
+    bound = session(device)
+    out = bound.step(x=ones(3.0), pos=0)["sum"]
+    address = out.__cuda_array_interface__["data"][0]
+    held = out if ways == "interface" else bound.step(x=ones(3.0), pos=0)["sum"].__dlpack__()
+    return bound, device, address, held
+
+
+def allocated(device: CudaDevice) -> int:
+    driver = device.driver
+    assert isinstance(driver, PtxDriver)
+    return len(driver.sizes)
+
+
+@pytest.mark.parametrize("way", ["capsule", "interface"])
+def test_memory_that_was_handed_on_outlives_the_session(way):
+    bound, device, address, held = taken(way)
+    before = allocated(device)
+    bound.close()
+    assert 1 <= allocated(device) < before
+    words = device.driver._bytes(address, 32).view(np.float32)  # pyright: ignore[reportAttributeAccessIssue] - the stand-in's
+    assert (words == 3.0).all()
+    left = allocated(device)
+    del held, bound
+    gc.collect()
+    assert allocated(device) < left
+
+
+def test_a_session_whose_outputs_nobody_took_leaves_nothing():
+    device = ptx_device()
+    bound = session(device)
+    out = bound.step(x=ones(3.0), pos=0)["sum"]
+    out.numpy()
+    bound.close()
+    assert allocated(device) == 0
+    for touch in (out.__dlpack__, out.__dlpack_device__, lambda: out.__cuda_array_interface__):
+        with pytest.raises(StaleArray):
+            touch()
+
+
+def test_a_device_closes_with_the_last_array_in_its_memory():
+    bound, device, _, held = taken("capsule")
+    device.close()
+    driver = device.driver
+    assert driver.is_alive
+    with pytest.raises(BackendError, match="was closed"):
+        device.synchronize()
+    with pytest.raises(BackendError, match="was closed"):
+        bound.step(x=ones(), pos=0)
+    del held
+    gc.collect()
+    assert not driver.is_alive
+
+
+def test_a_loss_that_comes_out_at_a_sessions_close_is_raised_with_all_freed():
+    device = ptx_device()
+    bound = session(device)
+    bound.step(x=ones(), pos=0)
+    device.driver.fails["free"] = "ILLEGAL_ADDRESS"  # pyright: ignore[reportAttributeAccessIssue] - the stand-in's
+    with pytest.raises(DeviceLost, match="outside of every allocation"):
+        bound.close()
+    bound.close()
+    with pytest.raises(BindError, match="this session is closed"):
+        bound.step(x=ones(), pos=0)
+    with pytest.raises(DeviceLost, match="was lost before"):
+        session(device)
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("provider", ["cuda-bindings", "pycuda"])
+def test_torch_keeps_what_it_took_after_the_close(provider):
+    torch = pytest.importorskip("torch")
+    device = open_device(0, provider=provider)
+    bound = session(device)
+    out = bound.step(x=ones(3.0), pos=0)["sum"]
+    over, seen = torch.from_dlpack(out), torch.as_tensor(out, device="cuda")
+    bound.close()
+    device.close()
+    again = session(open_device(0, provider=provider))
+    again.step(x=ones(9.0), pos=0)
+    assert float(over.sum()) == 24.0
+    assert float(seen.sum()) == 24.0
 
 
 @pytest.mark.cuda

@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 import ctypes
+import gc
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from poot.backends.cuda import cuda_bindings
 from poot.backends.cuda.cuda_bindings import BindingsDriver, BindingsProvider
-from poot.backends.cuda.provider import Call
-from poot.errors import BackendUnavailable, DeviceLost, LaunchError, OutOfDeviceMemory
+from poot.backends.cuda.device import CudaDevice
+from poot.backends.cuda.provider import Call, Facts
+from poot.codegen.attributes import Attributes
+from poot.errors import (
+    BackendError,
+    BackendUnavailable,
+    DeviceLost,
+    LaunchError,
+    OutOfDeviceMemory,
+)
+from poot.limits import profile
+from tests.support.counting import count_up
 from tests.support.fake_bindings import FakeBindings, Result, stand_in
 
 
@@ -172,8 +184,156 @@ def test_a_lost_context_frees_nothing_and_is_reset_at_the_close(cu):
     assert cu.names() == ["cuDevicePrimaryCtxReset"]
 
 
+def test_a_context_that_does_not_become_current_is_lost(cu):
+    driver = opened(cu)
+    cu.fails["cuCtxPushCurrent"] = Result.CUDA_ERROR_ILLEGAL_ADDRESS
+    with pytest.raises(DeviceLost, match="making the context current"):
+        driver.synchronize()
+    assert not driver.is_alive
+    assert "making the context current" in driver.lost
+
+
+@pytest.mark.parametrize("function", ["cuMemFree", "cuMemFreeHost", "cuStreamSynchronize"])
+def test_a_loss_that_comes_out_at_the_close_is_remembered_and_all_is_closed(cu, function):
+    driver = opened(cu)
+    driver.allocate(64)
+    host = driver.pinned(64)
+    cu.fails[function] = Result.CUDA_ERROR_ILLEGAL_ADDRESS
+    driver.close()
+    assert "outside of every allocation" in driver.lost
+    assert cu.names()[-1] == "cuDevicePrimaryCtxReset"
+    assert host.address
+
+
+GIVEN_BACK = {
+    "cuMemAlloc": "cuMemFree",
+    "cuMemAllocHost": "cuMemFreeHost",
+    "cuModuleLoadDataEx": "cuModuleUnload",
+    "cuGraphCreate": "cuGraphDestroy",
+    "cuGraphInstantiate": "cuGraphExecDestroy",
+    "cuEventCreate": "cuEventDestroy",
+}
+
+
+def left(cu: FakeBindings) -> dict[str, int]:
+    """What was made and not given back."""
+    names = cu.names()
+    rows = {made: names.count(made) - names.count(back) for made, back in GIVEN_BACK.items()}
+    return {made: count for made, count in rows.items() if count}
+
+
+@pytest.mark.parametrize("stream", [None, 0x5555])
+def test_a_close_gives_back_all_that_was_made(cu, stream):
+    """A context of the caller's, or one that others hold, lives on after it."""
+    driver = opened(cu, stream)
+    bound = driver.bind([call(driver), call(driver, "norm")])
+    kept = driver.allocate(64), driver.pinned(64), driver.record(bound)
+    driver.free(driver.allocate(64))
+    driver.timed(bound)
+    driver.follow(9)
+    assert left(cu) == {
+        "cuMemAlloc": 1, "cuMemAllocHost": 1, "cuModuleLoadDataEx": 2, "cuGraphInstantiate": 1,
+    }  # fmt: skip
+    driver.close()
+    assert left(cu) == {}
+    after = len(cu.calls)
+    driver.free(kept[0])
+    driver.release(kept[2])
+    del kept, bound
+    assert len(cu.calls) == after  # nothing is given back twice
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        "cuModuleGetFunction", "cuFuncSetAttribute", "cuGraphAddKernelNode", "cuGraphInstantiate",
+        "cuGraphUpload", "cuEventRecord", "cuStreamWaitEvent", "cuEventElapsedTime",
+    ],
+)  # fmt: skip
+def test_what_fails_half_way_leaves_nothing(cu, function):
+    driver = opened(cu)
+    bound = driver.bind([call(driver), call(driver)])
+    cu.calls.clear()
+    cu.fails[function] = Result.CUDA_ERROR_INVALID_VALUE
+    ways = {
+        "cuModule": lambda: driver.load(b".version\0", "gemv", 1 << 16),
+        "cuFunc": lambda: driver.load(b".version\0", "gemv", 1 << 16),
+        "cuGraph": lambda: driver.record(bound),
+        "cuStream": lambda: driver.follow(9),
+        "cuEvent": lambda: driver.timed(bound),
+    }
+    (way,) = (do for name, do in ways.items() if function.startswith(name))
+    with pytest.raises(BackendError, match="INVALID_VALUE"):
+        way()
+    assert {**left(cu), "cuGraphInstantiate": 0} == {"cuGraphInstantiate": 0}
+    if function == "cuGraphUpload":
+        assert "cuGraphExecDestroy" in cu.names()
+
+
+def test_a_stream_that_is_not_made_leaves_no_context_retained(cu):
+    cu.fails["cuStreamCreate"] = Result.CUDA_ERROR_OUT_OF_MEMORY
+    with pytest.raises(OutOfDeviceMemory):
+        BindingsProvider().open(0, None)
+    assert cu.names()[-1] == "cuDevicePrimaryCtxRelease"
+
+
+def test_a_device_that_is_dropped_gives_back_all_that_it_made(cu):
+    device = CudaDevice(BindingsProvider().open(0, None), Facts("a card", profile("h200")))
+    loaded = device.load([device.emit(count_up())])
+    device.allocate(64, "x")
+    del device, loaded
+    gc.collect()
+    assert left(cu) == {}
+    assert cu.names().count("cuStreamDestroy") == 1
+    assert cu.names().count("cuDevicePrimaryCtxRelease") == 1
+
+
+def test_a_device_whose_staging_is_refused_leaves_nothing(cu):
+    cu.fails["cuMemAllocHost"] = Result.CUDA_ERROR_OUT_OF_MEMORY
+    with pytest.raises(OutOfDeviceMemory, match="bytes of host memory"):
+        CudaDevice(BindingsProvider().open(0, None), Facts("a card", profile("h200")))
+    assert cu.names().count("cuDevicePrimaryCtxRelease") == 1
+
+
+def test_a_fork_gives_nothing_back(cu, monkeypatch):
+    driver = opened(cu)
+    pointer = driver.allocate(64)
+    monkeypatch.setattr(cuda_bindings.os, "getpid", lambda: -1)
+    cu.calls.clear()
+    driver.free(pointer)
+    driver.close()
+    assert cu.calls == []
+
+
 def test_another_stream_waits_by_an_event(cu):
     driver = opened(cu)
     driver.follow(9)
     names = [n for n in cu.names() if "Ctx" not in n]
     assert names == ["cuEventCreate", "cuEventRecord", "cuStreamWaitEvent", "cuEventDestroy"]
+
+
+def test_this_stream_waits_for_another_by_an_event(cu):
+    driver = opened(cu)
+    driver.wait_for(9)
+    rows = {name: args for name, args in cu.calls if "Ctx" not in name}
+    assert list(rows) == ["cuEventCreate", "cuEventRecord", "cuStreamWaitEvent", "cuEventDestroy"]
+    assert rows["cuEventRecord"][1] == 9
+    assert rows["cuStreamWaitEvent"][0] == driver._stream
+
+
+def test_a_list_is_launched_on_another_stream_whatever_its_attributes(cu):
+    driver = opened(cu)
+    plain = call(driver)
+    early = replace(plain, attributes=Attributes(overlap=True))
+    bound = driver.bind([plain, early])
+    for stream in (9, 11):
+        cu.calls.clear()
+        driver.launch_on(bound, stream)
+        rows = [(name, args) for name, args in cu.calls if "Launch" in name]
+        assert [name for name, _ in rows] == ["cuLaunchKernel", "cuLaunchKernelEx"]
+        assert rows[0][1][8] == stream
+        assert rows[1][1][0].hStream == stream  # pyright: ignore[reportAttributeAccessIssue] - the fake's
+    cu.calls.clear()
+    driver.launch(bound, is_checked=False)
+    (config,) = (args[0] for name, args in cu.calls if name == "cuLaunchKernelEx")
+    assert config.hStream == driver._stream  # pyright: ignore[reportAttributeAccessIssue] - the fake's

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
 import threading
@@ -98,6 +99,47 @@ def test_a_lost_device_names_the_launches_and_what_is_still_usable():
     driver.fails.clear()
     with pytest.raises(DeviceLost, match="h200 was lost before"):
         run.run()
+
+
+def test_a_loss_that_comes_out_at_a_free_is_raised_and_remembered():
+    kernel = count_up()
+    device, driver = opened(kernel)
+    states, run = counted(device, kernel)
+    run.run()
+    driver.fails["free"] = "ILLEGAL_ADDRESS"
+    with pytest.raises(DeviceLost, match=r"(?s)outside of every allocation.*of count_up"):
+        device.free(states)
+    driver.fails.clear()
+    device.free(states)
+    with pytest.raises(DeviceLost, match="h200 was lost before"):
+        device.allocate(16, "more")
+
+
+def test_a_loss_that_a_dropped_buffer_finds_is_told_to_who_asks_next():
+    device, driver = opened(count_up())
+    buffer = device.allocate(16, "x")
+    driver.fails["free"] = "ILLEGAL_ADDRESS"
+    del buffer
+    with pytest.raises(DeviceLost, match="h200 was lost before"):
+        device.synchronize()
+
+
+def test_a_loss_that_comes_out_at_the_close_is_raised_with_all_closed():
+    device, driver = opened(count_up())
+    kept = device.allocate(16, "x"), device.allocate(16, "y")
+    driver.fails["free"] = "ILLEGAL_ADDRESS"
+    with pytest.raises(DeviceLost, match="outside of every allocation"):
+        device.close()
+    assert all(buffer.is_freed for buffer in kept)
+    assert not driver.is_open
+    device.close()
+
+
+def test_a_dropped_device_closes_its_driver():
+    device, driver = opened(count_up())
+    del device
+    gc.collect()
+    assert not driver.is_open
 
 
 def test_a_launch_that_the_driver_refuses_is_named():

@@ -102,7 +102,7 @@ def test_a_device_that_is_lost_or_closed_is_not_written_for():
         _, run = brought(device, count_up())
         end(device)
         if error is DeviceLost:
-            device.lost = "an access outside of every allocation"
+            device.driver.lost = "an access outside of every allocation"
         with pytest.raises(error):
             run.make_room()
         with pytest.raises(BackendError):
@@ -200,3 +200,16 @@ def test_an_interrupt_after_a_replay_loses_no_count_of_slots(
             bring(2000)
     bring(3000)
     assert words(device, states)[0] == 3001
+
+
+def test_a_list_runs_on_another_stream_as_its_launches():
+    device, driver = opened(count_up())
+    states, run = counted(device, count_up())
+    run.record()
+    driver.asked.clear()
+    run.run_on(77)
+    assert driver.asked == ["on stream 77", "launch count_up"]
+    assert (words(device, states) == 1).all()
+    device.free(states)  # pyright: ignore[reportArgumentType] - a buffer of the device
+    with pytest.raises(LaunchError, match="has been freed"):
+        run.run_on(77)

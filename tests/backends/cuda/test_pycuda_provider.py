@@ -172,3 +172,34 @@ def test_a_module_goes_in_the_context_whoever_drops_it(drv):
     assert drv.calls == ["push", "synchronize", "unload", "pop"]
     driver.unload(kernels[1])
     assert drv.calls == ["push", "synchronize", "unload", "pop"]
+
+
+def test_another_librarys_stream_is_waited_for_by_the_host(drv):
+    driver = opened(drv)
+    drv.calls.clear()
+    driver.wait_for(9)
+    assert drv.calls == ["push", "synchronize all", "pop"]
+    with pytest.raises(BackendError, match=r"its own streams alone.*poot\[cuda\]"):
+        driver.launch_on(driver.bind([]), 9)
+
+
+@pytest.mark.parametrize("where", ["synchronize", "mem_alloc"])
+def test_a_loss_is_remembered_whoever_finds_it(drv, where):
+    driver = opened(drv)
+    drv.fails[where] = "an illegal memory access was encountered"
+    find = {"synchronize": driver.synchronize, "mem_alloc": lambda: driver.allocate(64)}[where]
+    with pytest.raises(DeviceLost):
+        find()
+    assert "outside of every allocation" in driver.lost
+    assert not driver.is_alive
+
+
+def test_a_loss_that_comes_out_at_the_close_is_remembered_and_all_is_closed(drv):
+    driver = opened(drv)
+    drv.fails["synchronize"] = "an illegal memory access was encountered"
+    driver.close()
+    assert "outside of every allocation" in driver.lost
+    assert drv.calls[-1] == "detach"
+    drv.calls.clear()
+    driver.close()
+    assert drv.calls == []

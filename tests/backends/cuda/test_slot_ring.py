@@ -142,3 +142,19 @@ def test_memory_that_is_still_read_is_waited_for():
     ring.launched()
     ring.drain()
     assert driver.asked[-1] == "synchronize"
+
+
+@pytest.mark.parametrize("nbytes", [4, 8, 12, 20, 4092])
+def test_entries_lie_aligned_whatever_the_size_of_the_slots(nbytes):
+    driver = PtxDriver()
+    ring, bound, slots_at, _ = rings(driver, nbytes)
+    for n in range(3):
+        give(driver, ring, bound, nbytes - 4, np.array([n + 7], np.uint32).tobytes())
+    assert held(driver, slots_at, nbytes).view(np.uint32)[-1] == 9
+
+
+@pytest.mark.parametrize("first, nbytes", [(0, MOST_NBYTES + 4), (0, 6), (2, 4)])
+def test_an_entry_takes_whole_words_that_fit(first, nbytes):
+    ring, *_ = rings(FakeDriver())
+    with pytest.raises(AssertionError, match="words"):
+        ring.put(first, bytes(nbytes))

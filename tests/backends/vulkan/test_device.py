@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
+import poot
 from poot.backends import vulkan
 from poot.backends.base import BufferRef, Launch
 from poot.backends.vulkan import device as device_module
 from poot.backends.vulkan.device import VulkanDevice, host_free_nbytes
+from poot.backends.vulkan.loader import vk
+from poot.caller_runner import CallerRunner
 from poot.codegen.kir.build import I32, KernelBuilder
-from poot.errors import BackendUnavailable, LaunchError, OutOfDeviceMemory
+from poot.errors import BackendError, BackendUnavailable, LaunchError, OutOfDeviceMemory
+from poot.foreign_array import adopt
 from tests.support.gpu import clean
 
 
@@ -99,3 +104,55 @@ def test_closing_frees_what_was_allocated():
     device.close()
     assert buffer.is_freed
     device.close()
+
+
+def made_by_hand(device: VulkanDevice, nbytes: int) -> tuple[object, Callable[[], None]]:
+    """A buffer that a caller makes on the device's VkDevice, and what destroys it."""
+    h = device.handles
+    both = vk.VK_BUFFER_USAGE_TRANSFER_SRC_BIT | vk.VK_BUFFER_USAGE_TRANSFER_DST_BIT
+    usage = vk.VK_BUFFER_USAGE_STORAGE_BUFFER_BIT | both
+    buffer = vk.vkCreateBuffer(h.device, vk.VkBufferCreateInfo(size=nbytes, usage=usage), None)
+    need = vk.vkGetBufferMemoryRequirements(h.device, buffer)
+    kind = (need.memoryTypeBits & -need.memoryTypeBits).bit_length() - 1
+    order = vk.VkMemoryAllocateInfo(allocationSize=need.size, memoryTypeIndex=kind)
+    memory = vk.vkAllocateMemory(h.device, order, None)
+    vk.vkBindBufferMemory(h.device, buffer, memory, 0)
+
+    def destroy() -> None:
+        vk.vkDestroyBuffer(h.device, buffer, None)
+        vk.vkFreeMemory(h.device, memory, None)
+
+    return buffer, destroy
+
+
+@pytest.mark.parametrize("as_number", [False, True])
+def test_a_buffer_of_the_callers_is_adopted_by_its_handle(as_number):
+    device = opened(validation=True)
+    buffer, destroy = made_by_hand(device, 64)
+    handle = int(vk.ffi.cast("uintptr_t", buffer)) if as_number else buffer
+    array = adopt(device, handle, "f32", (16,))
+    stored = array.stored()
+    assert stored.buffer is not None
+    device.copy_in(stored.buffer, 0, np.arange(16, dtype=np.float32))
+    graph = poot.trace(lambda x: x * 2.0, (poot.slot((16,), "f32"),))
+    out = poot.compile(graph, device).bind().step(x=array)
+    np.testing.assert_array_equal(out, 2 * np.arange(16))  # pyright: ignore[reportArgumentType] - one output
+    device.free(stored.buffer)
+    destroy()  # it is the caller's still
+    clean(device)
+
+
+def test_what_is_no_buffer_is_not_adopted():
+    device = opened(validation=True)
+    for handle in (0, -4, "text", vk.ffi.NULL):
+        with pytest.raises(BackendError, match="needs a VkBuffer, or its number"):
+            adopt(device, handle, "f32", (16,))
+    with pytest.raises(BackendError, match="needs whole words"):
+        adopt(device, 64, "f32", (0,))
+
+
+def test_a_program_over_its_callers_memory_is_not_for_handles():
+    device = opened(validation=True)
+    graph = poot.trace(lambda x: x * 2.0, (poot.slot((16,), "f32"),))
+    with pytest.raises(BackendError, match="works in its own memory alone"):
+        CallerRunner(poot.compile(graph, device), {}, "main")

@@ -10,11 +10,13 @@ import threading
 import numpy as np
 import pytest
 
+import poot
 from poot.backends.base import BufferRef, Code, Launch
 from poot.backends.wgpu.device import IN_FLIGHT, WgpuDevice, translated
 from poot.backends.wgpu.loader import wgpu
 from poot.codegen.kir.build import KernelBuilder
 from poot.errors import BackendError, DeviceLost, LaunchError, OutOfDeviceMemory
+from poot.foreign_array import adopt
 from tests.support.gpu import gpu
 
 
@@ -119,3 +121,36 @@ def test_what_would_end_the_process_at_submit_is_refused_before_it():
     done = subprocess.run([sys.executable, "-c", FREED], env=env, capture_output=True, timeout=60)
     assert done.returncode == 0, done.stderr.decode()
     assert done.stdout.decode() == "buffer arena of launches of count_up has been freed\n"
+
+
+def test_a_buffer_of_the_callers_is_adopted():
+    device = opened()
+    use = wgpu.BufferUsage
+    usage = use.STORAGE | use.COPY_SRC | use.COPY_DST
+    theirs = device.gpu.device.create_buffer(size=64, usage=usage)
+    device.gpu.device.queue.write_buffer(theirs, 0, np.arange(16, dtype=np.float32))
+    array = adopt(device, theirs, "f32", (16,))
+    graph = poot.trace(lambda x: x * 2.0, (poot.slot((16,), "f32"),))
+    out = poot.compile(graph, device).bind().step(x=array)
+    np.testing.assert_array_equal(out, 2 * np.arange(16))  # pyright: ignore[reportArgumentType] - one output
+    stored = array.stored()
+    assert stored.buffer is not None
+    device.free(stored.buffer)
+    assert len(device.gpu.device.queue.read_buffer(theirs)) == 64  # it is the caller's still
+
+
+def test_what_can_not_be_used_as_memory_is_not_adopted():
+    device = opened()
+    use = wgpu.BufferUsage
+    narrow = device.gpu.device.create_buffer(size=64, usage=use.STORAGE | use.COPY_DST)
+    with pytest.raises(BackendError, match="the buffer has 64, and lacks COPY_SRC"):
+        adopt(device, narrow, "f32", (16,))
+    usage = use.STORAGE | use.COPY_SRC | use.COPY_DST
+    small = device.gpu.device.create_buffer(size=32, usage=usage)
+    with pytest.raises(BackendError, match=r"needs 64 bytes .* has 32, and lacks none"):
+        adopt(device, small, "f32", (16,))
+    with pytest.raises(BackendError, match="needs a GPUBuffer of this wgpu device: got 64"):
+        adopt(device, 64, "f32", (16,))
+    other = gpu("webgpu-baseline")
+    with pytest.raises(BackendError, match="needs a GPUBuffer of this wgpu device"):
+        adopt(other, small, "f32", (8,))

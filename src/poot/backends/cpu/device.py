@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -15,6 +17,7 @@ from poot.backends.cpu.runtime import RECORD, RECORD_NBYTES
 from poot.backends.launches import check_launch, pack_immediates, padded, waits
 from poot.backends.owned import (
     launch_names,
+    need_adoptable,
     need_code,
     need_live,
     need_open,
@@ -42,10 +45,10 @@ _PARTS = 32
 class HostBuffer:
     """Aligned bytes until it is freed. `nbytes` is what was asked; whole quanta lie behind it."""
 
-    def __init__(self, nbytes: int, label: str) -> None:
+    def __init__(self, nbytes: int, label: str, data: np.ndarray | None = None) -> None:
         self.nbytes = nbytes
         self.label = label
-        self._data: np.ndarray | None = aligned(padded(nbytes))
+        self._data: np.ndarray | None = aligned(padded(nbytes)) if data is None else data
 
     @property
     def is_freed(self) -> bool:
@@ -146,6 +149,14 @@ class CpuDevice:
         except MemoryError as e:
             raise OutOfDeviceMemory(f"{label} asks {nbytes} bytes: {e}") from e
 
+    def adopt(self, handle: object, nbytes: int, label: str, owner: object = None) -> HostBuffer:
+        """The process's memory at an address. Raises BackendError."""
+        self.need_open()
+        address = need_adoptable(handle, nbytes, label)
+        memory = (ctypes.c_uint8 * nbytes).from_address(address)
+        weakref.finalize(memory, _held_until_now, owner)
+        return HostBuffer(nbytes, label, np.ctypeslib.as_array(memory))
+
     def free(self, buffer: Buffer) -> None:
         if isinstance(buffer, HostBuffer):
             buffer.free()
@@ -171,7 +182,7 @@ class CpuDevice:
         OutOfDeviceMemory where the process may map no more memory."""
         self.need_open()
         for code in codes:
-            need_code(code, "llvm", self._limits)
+            need_code(code, "llvm", self._limits, any_subgroup=True)
         names = [symbol(c.key) for c in codes]
         unique = {n: _object(c) for n, c in zip(names, codes, strict=True)}
         _need_mappings(len(unique), mappings())
@@ -210,6 +221,10 @@ class CpuDevice:
     def close(self) -> None:
         """Buffers go with their last reference; the pool is the process's."""
         self._is_open = False
+
+
+def _held_until_now(owner: object) -> None:
+    """The end of an adopted buffer's memory: its owner was held by being asked for here."""
 
 
 @functools.lru_cache(MOST_LINKED)

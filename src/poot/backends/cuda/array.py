@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from poot import dlpack
 from poot.backends.base import Buffer
-from poot.backends.cuda import dlpack
 from poot.errors import BackendError, BindError
 from poot.ir.dtypes import DTYPES
 from poot.ir.graph import TensorType
@@ -20,6 +20,10 @@ class Memory(Buffer, Protocol):
     def pointer(self) -> int: ...
     @property
     def is_freed(self) -> bool: ...
+    @property
+    def memory(self) -> object:
+        """What keeps the memory, beyond the buffer's end."""
+        ...
 
 
 class Home(Protocol):
@@ -35,10 +39,12 @@ class Home(Protocol):
 
 class CudaView:
     """Bytes of a buffer as an array of CUDA memory. A bool lies as u32 words, and is handed on as
-    such. Touching what has been freed raises BindError."""
+    such. The memory stays while the view does, and while a consumer has its capsule; handing on
+    what has been freed since raises BindError."""
 
     def __init__(self, device: Home, buffer: Memory, offset: int, type: TensorType) -> None:
         self._device, self._buffer, self._offset = device, buffer, offset
+        self._memory = buffer.memory
         self.type = type
 
     def __repr__(self) -> str:
@@ -73,12 +79,15 @@ class CudaView:
     def __dlpack__(
         self, *, stream: int | None = None, dl_device: tuple[int, int] | None = None
     ) -> object:
-        """A capsule whose consumer's stream waits for the step. Raises BufferError for another
-        device."""
+        """A capsule whose consumer's stream waits for the step. `stream` is as DLPack says: None
+        and 1 the legacy default, 2 each thread's own default, -1 no wait, else a handle. Raises
+        BufferError for another device or what is no stream."""
         if dl_device not in (None, self.__dlpack_device__()):
             raise BufferError(f"this array is on cuda:{self._device.index}, not on {dl_device}")
+        if stream is not None and (type(stream) is not int or stream == 0 or stream < _SYNC_NONE):
+            raise BufferError(f"a stream is None, -1, 1, 2 or a handle: got {stream!r}")
         if stream != _SYNC_NONE:
             self._device.follow(stream or _LEGACY)
         return dlpack.capsule(
-            self._pointer(), self.type.shape, self.type.dtype, self._device.index, self
+            self._pointer(), self.type.shape, self.type.dtype, self.__dlpack_device__(), self
         )

@@ -6,7 +6,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, SupportsInt
 
 from poot.backends.cuda.loader import cu
 from poot.backends.cuda.provider import Call
@@ -27,7 +27,7 @@ class Function:
     """A kernel with the module that holds it."""
 
     name: str
-    module: object
+    module: SupportsInt
     handle: object
 
 
@@ -88,6 +88,13 @@ def _config(call: Call, stream: object) -> object:
         rows.append(row)
     config.attrs, config.numAttrs = rows, len(rows)
     return config
+
+
+def on_stream(config: object, stream: object) -> object:
+    """The configuration, for a launch on that stream."""
+    known: Any = config
+    known.hStream = stream
+    return known
 
 
 def node_of(call: Call, pointers: int) -> object:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from itertools import pairwise
-from typing import Any
+from typing import Any, SupportsInt, cast
 
 import numpy as np
 
@@ -20,6 +22,7 @@ from poot.backends.cuda.bindings_launches import (
     cluster_value,
     encode_map,
     node_of,
+    on_stream,
 )
 from poot.backends.cuda.loader import NO_BINDINGS, cu
 from poot.backends.cuda.provider import (
@@ -38,11 +41,12 @@ from poot.backends.cuda.provider import (
 from poot.backends.launches import CLUSTER, MAPS, RESIDENT
 from poot.codegen.attributes import ONE, TensorView
 from poot.codegen.kir.nodes import Blob
-from poot.errors import BackendUnavailable, DeviceLost, LaunchError
+from poot.errors import BackendError, BackendUnavailable, DeviceLost, LaunchError
 
 LOG_NBYTES = 16384
 _NON_BLOCKING = 1
 _TIMED_EVENT, _UNTIMED_EVENT = 0, 2
+_MEMORY, _HOST_MEMORY, _MODULE, _GRAPH = "memory", "host memory", "a module", "a graph"
 
 
 def _name(code: object) -> str:
@@ -80,18 +84,19 @@ class _Current:
     be entered again inside, which costs no call of the driver's.
     """
 
-    def __init__(self, context: object) -> None:
+    def __init__(self, context: object, do: Callable[[Answer, str], Answer]) -> None:
         self._context = context
+        self._do = do
         self._lock = threading.RLock()
         self._depth = 0
 
     def __enter__(self) -> None:
         self._lock.acquire()
         if not self._depth:
-            code = cu.cuCtxPushCurrent(self._context)[0]
-            if code != 0:
+            answer = cu.cuCtxPushCurrent(self._context)
+            if answer[0] != 0:
                 self._lock.release()
-                refuse(_name(code), _words(code), "making the context current")
+                self._do(answer, "making the context current")
         self._depth += 1
 
     def __exit__(self, *error: object) -> None:
@@ -107,18 +112,26 @@ class BindingsDriver:
     def __init__(self, index: int, stream: object | None) -> None:
         self._device: Any = _check(cu.cuDeviceGet(index), f"device {index}")[0]
         self._is_primary = stream is None
-        self._is_lost = False
+        self.lost = ""
         self._is_open = True
+        self._pid = os.getpid()
+        # What has to be given back, by what it is and its address or handle.
+        self._made: dict[tuple[str, int], Callable[[], Answer]] = {}
         if stream is None:
             what = f"the primary context of device {index}"
             self._context: Any = _retain(self._device, what)
-            self._entered = _Current(self._context)
-            with self._current():
-                self._stream: Any = self._do(cu.cuStreamCreate(_NON_BLOCKING), "a stream")[0]
+            self._entered = _Current(self._context, self._do)
+            try:
+                with self._current():
+                    made = self._do(cu.cuStreamCreate(_NON_BLOCKING), "a stream")[0]
+            except BackendError:
+                cu.cuDevicePrimaryCtxRelease(self._device)
+                raise
+            self._stream: Any = made
         else:
             self._stream = cu.CUstream(stream_handle(stream))
             self._context = self._context_of(index)
-            self._entered = _Current(self._context)
+            self._entered = _Current(self._context, self._do)
 
     def _context_of(self, index: int) -> object:
         """The context of the caller's stream; of the default stream, the current or primary one."""
@@ -138,9 +151,24 @@ class BindingsDriver:
     def _do(self, answer: Answer, what: str, is_launch: bool = False) -> Answer:
         if answer[0] == 0:
             return answer[1:]
-        if _name(answer[0]) in LOST:
-            self._is_lost = True
-        return _check(answer, what, is_launch)
+        try:
+            return _check(answer, what, is_launch)
+        except DeviceLost as e:
+            self.lost = self.lost or e.message
+            raise
+
+    def _end(self, answer: Answer, what: str) -> None:
+        """Of a call that gives something back: a loss that it tells of is remembered."""
+        if answer[0] != 0:
+            with suppress(BackendError):
+                self._do(answer, what)
+
+    def _give_back(self, kind: str, handle: SupportsInt) -> None:
+        """Once: of what is given back already, or went with its context, nothing is asked."""
+        give_back = self._made.pop((kind, int(handle)), None)
+        if give_back is not None and self.is_alive:
+            with self._current():
+                self._do(give_back(), f"giving back {kind}")
 
     @property
     def has_graphs(self) -> bool:
@@ -152,7 +180,7 @@ class BindingsDriver:
 
     @property
     def is_alive(self) -> bool:
-        return self._is_open and not self._is_lost
+        return self._is_open and not self.lost and os.getpid() == self._pid
 
     @property
     def stream(self) -> int:
@@ -167,14 +195,17 @@ class BindingsDriver:
 
     def allocate(self, nbytes: int) -> int:
         with self._current():
-            return int(self._do(cu.cuMemAlloc(nbytes), f"{nbytes} bytes")[0])
+            pointer = int(self._do(cu.cuMemAlloc(nbytes), f"{nbytes} bytes")[0])
+        self._made[_MEMORY, pointer] = lambda: cu.cuMemFree(pointer)
+        return pointer
 
     def free(self, pointer: int) -> None:
         """Frees; memory of a lost or closed context is gone already."""
-        if self._is_lost or not self._is_open:
-            return
-        with self._current():
-            self._do(cu.cuMemFree(pointer), "freeing memory")
+        self._give_back(_MEMORY, pointer)
+
+    def free_host(self, address: int) -> None:
+        """Frees page-locked memory; of a lost or closed context it is gone already."""
+        self._give_back(_HOST_MEMORY, address)
 
     def held(self) -> _Current:
         return self._entered
@@ -183,14 +214,10 @@ class BindingsDriver:
         with self._current():
             what = f"{nbytes} bytes of host memory"
             address = int(self._do(cu.cuMemAllocHost(nbytes), what)[0])
+        self._made[_HOST_MEMORY, address] = lambda: cu.cuMemFreeHost(address)
         memory = (ctypes.c_uint8 * nbytes).from_address(address)
-        weakref.finalize(memory, self._free_host, address)
+        weakref.finalize(memory, _free_host, weakref.ref(self), address)
         return Pinned(np.ctypeslib.as_array(memory), address)
-
-    def _free_host(self, address: int) -> None:
-        if not self._is_lost and self._is_open:
-            with self._current():
-                cu.cuMemFreeHost(address)
 
     def zero(self, pointer: int, nbytes: int) -> None:
         with self._current():
@@ -225,11 +252,19 @@ class BindingsDriver:
             self._do(cu.cuStreamSynchronize(self._stream), "waiting for the stream")
 
     def follow(self, stream: int) -> None:
+        self._after(cu.CUstream(stream), self._stream)
+
+    def wait_for(self, stream: int) -> None:
+        self._after(self._stream, cu.CUstream(stream))
+
+    def _after(self, later: object, earlier: object) -> None:
         with self._current():
             event = self._do(cu.cuEventCreate(_UNTIMED_EVENT), "an event")[0]
-            self._do(cu.cuEventRecord(event, self._stream), "an event")
-            self._do(cu.cuStreamWaitEvent(cu.CUstream(stream), event, 0), "another stream")
-            cu.cuEventDestroy(event)
+            try:
+                self._do(cu.cuEventRecord(event, earlier), "an event")
+                self._do(cu.cuStreamWaitEvent(later, event, 0), "another stream")
+            finally:
+                self._end(cu.cuEventDestroy(event), "an event")
 
     # Kernels
 
@@ -246,21 +281,26 @@ class BindingsDriver:
                 words = f"{_name(made[0])}, {_words(made[0])}"
                 raise LaunchError(f"kernel {name}: the driver took no such module: {words}\n{said}")
             module = self._do(made, f"kernel {name}")[0]
-            found = cu.cuModuleGetFunction(module, name.encode())
-            handle = self._do(found, f"kernel {name}", True)[0]
-            if dynamic_nbytes:
-                most = cu.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-                asked = cu.cuFuncSetAttribute(handle, most, dynamic_nbytes)
-                self._do(
-                    asked, f"kernel {name} with {dynamic_nbytes} bytes of workgroup memory", True
-                )
-        return Function(name, module, handle)
+            self._made[_MODULE, int(module)] = lambda: cu.cuModuleUnload(module)
+            try:
+                return Function(name, module, self._entry(module, name, dynamic_nbytes))
+            except BackendError:
+                with suppress(BackendError):
+                    self._give_back(_MODULE, module)
+                raise
+
+    def _entry(self, module: object, name: str, dynamic_nbytes: int) -> object:
+        found = cu.cuModuleGetFunction(module, name.encode())
+        handle = self._do(found, f"kernel {name}", True)[0]
+        if dynamic_nbytes:
+            most = cu.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+            asked = cu.cuFuncSetAttribute(handle, most, dynamic_nbytes)
+            self._do(asked, f"kernel {name} with {dynamic_nbytes} bytes of workgroup memory", True)
+        return handle
 
     def unload(self, function: Handle) -> None:
         assert isinstance(function, Function)
-        if not self._is_lost and self._is_open:
-            with self._current():
-                cu.cuModuleUnload(function.module)
+        self._give_back(_MODULE, function.module)
 
     def resources(self, function: Handle, threads: int, dynamic_nbytes: int) -> Resources:
         assert isinstance(function, Function)
@@ -290,14 +330,14 @@ class BindingsDriver:
             found: Any = self._do(encode_map(pointer, view, blob), what, True)[0]
         return b"".join(int(word).to_bytes(8, "little") for word in found.opaque)
 
-    def _launch(self, call: Call, pointers: int, config: object) -> None:
+    def _launch(self, call: Call, pointers: int, config: object, stream: object) -> None:
         assert isinstance(call.function, Function)
         if config is not None:
-            made = cu.cuLaunchKernelEx(config, call.function.handle, pointers, 0)
+            made = cu.cuLaunchKernelEx(on_stream(config, stream), call.function.handle, pointers, 0)
             self._do(made, f"kernel {call.name}", True)
             return
         x, y, z = call.grid
-        shared, stream = call.dynamic_nbytes, self._stream
+        shared = call.dynamic_nbytes
         made = cu.cuLaunchKernel(
             call.function.handle, x, y, z, call.threads, 1, 1, shared, stream, pointers, 0
         )
@@ -307,42 +347,59 @@ class BindingsDriver:
         assert isinstance(bound, Bound)
         with self._current():
             for call, pointers, config in bound.rows():
-                self._launch(call, pointers, config)
+                self._launch(call, pointers, config, self._stream)
                 if is_checked:
                     self._do(cu.cuStreamSynchronize(self._stream), f"kernel {call.name}", True)
 
+    def launch_on(self, bound: Handle, stream: int) -> None:
+        assert isinstance(bound, Bound)
+        other = cu.CUstream(stream)
+        with self._current():
+            for call, pointers, config in bound.rows():
+                self._launch(call, pointers, config, other)
+
     def timed(self, bound: Handle) -> list[float]:
         assert isinstance(bound, Bound)
-        count = len(bound.calls) + 1
+        events: list[object] = []
         with self._current():
-            made = (cu.cuEventCreate(_TIMED_EVENT) for _ in range(count))
-            events = [self._do(answer, "an event")[0] for answer in made]
-            self._do(cu.cuEventRecord(events[0], self._stream), "an event")
-            for n, (call, pointers, config) in enumerate(bound.rows()):
-                self._launch(call, pointers, config)
-                self._do(cu.cuEventRecord(events[n + 1], self._stream), "an event")
-            self._do(cu.cuStreamSynchronize(self._stream), "timed launches", True)
-            pairs = pairwise(events)
-            ms = [float(self._do(cu.cuEventElapsedTime(a, b), "a time")[0]) for a, b in pairs]
-            for event in events:
-                cu.cuEventDestroy(event)
+            try:
+                for _ in range(len(bound.calls) + 1):
+                    events.append(self._do(cu.cuEventCreate(_TIMED_EVENT), "an event")[0])
+                self._do(cu.cuEventRecord(events[0], self._stream), "an event")
+                for n, (call, pointers, config) in enumerate(bound.rows()):
+                    self._launch(call, pointers, config, self._stream)
+                    self._do(cu.cuEventRecord(events[n + 1], self._stream), "an event")
+                self._do(cu.cuStreamSynchronize(self._stream), "timed launches", True)
+                pairs = pairwise(events)
+                ms = [float(self._do(cu.cuEventElapsedTime(a, b), "a time")[0]) for a, b in pairs]
+            finally:
+                for event in events:
+                    self._end(cu.cuEventDestroy(event), "an event")
         return [1000.0 * t for t in ms]
 
     # Graphs
 
-    def record(self, bound: Handle) -> object:
+    def record(self, bound: Handle) -> Handle:
         """A chain of kernel nodes: each waits for the one before, as on the stream."""
         assert isinstance(bound, Bound)
         with self._current():
             graph = self._do(cu.cuGraphCreate(0), "a graph")[0]
-            last: list[object] = []
-            for call, pointers in zip(bound.calls, bound.pointers, strict=True):
-                last = [self._add(graph, last, call, pointers)]
-            made = cu.cuGraphInstantiate(graph, 0)
-            executable: object = self._do(made, "an executable graph", True)[0]
-            cu.cuGraphDestroy(graph)
-            self._do(cu.cuGraphUpload(executable, self._stream), "an executable graph")
-        return executable
+            try:
+                last: list[object] = []
+                for call, pointers in zip(bound.calls, bound.pointers, strict=True):
+                    last = [self._add(graph, last, call, pointers)]
+                executable = cu.cuGraphInstantiate(graph, 0)
+                made = self._do(executable, "an executable graph", True)[0]
+            finally:
+                self._end(cu.cuGraphDestroy(graph), "a graph")
+            self._made[_GRAPH, int(made)] = lambda: cu.cuGraphExecDestroy(made)
+            try:
+                self._do(cu.cuGraphUpload(made, self._stream), "an executable graph")
+            except BackendError:
+                with suppress(BackendError):
+                    self._give_back(_GRAPH, made)
+                raise
+        return made
 
     def _add(self, graph: object, last: list[object], call: Call, pointers: int) -> object:
         """A kernel node after `last`. One that may overlap begins where all groups of the one
@@ -364,26 +421,40 @@ class BindingsDriver:
             self._do(cu.cuGraphLaunch(graph, self._stream), "a graph", True)
 
     def release(self, graph: Handle) -> None:
-        if not self._is_lost and self._is_open:
-            with self._current():
-                cu.cuGraphExecDestroy(graph)
+        self._give_back(_GRAPH, cast("SupportsInt", graph))  # what `record` returned
 
     def close(self) -> None:
-        """Gives the primary context back; a lost one is reset, so that the device can be opened
-        again.
+        """Gives back all that was made here, and the primary context; a lost one is reset, so that
+        the device can be opened again.
         """
-        if not self._is_open:
-            return
-        self._is_open = False
-        if not self._is_primary:
-            return
-        if self._is_lost:
-            cu.cuDevicePrimaryCtxReset(self._device)
-            return
+        if self.is_alive:
+            with suppress(DeviceLost):  # `lost` says so
+                self._give_all_back()
+        was_open, self._is_open = self._is_open and os.getpid() == self._pid, False
+        self._made.clear()
+        if was_open and self._is_primary:
+            if self.lost:
+                cu.cuDevicePrimaryCtxReset(self._device)
+            else:
+                cu.cuDevicePrimaryCtxRelease(self._device)
+
+    def _give_all_back(self) -> None:
         with self._current():
-            cu.cuStreamSynchronize(self._stream)
-            cu.cuStreamDestroy(self._stream)
-        cu.cuDevicePrimaryCtxRelease(self._device)
+            self._end(cu.cuStreamSynchronize(self._stream), "waiting for the stream")
+            for kind, handle in list(self._made):
+                give_back = self._made.pop((kind, handle), None)
+                if give_back is not None and self.is_alive:
+                    self._end(give_back(), f"giving back {kind}")
+            if self._is_primary and self.is_alive:
+                self._end(cu.cuStreamDestroy(self._stream), "a stream")
+
+
+def _free_host(driver: weakref.ref[BindingsDriver], address: int) -> None:
+    """Page-locked memory whose last array went."""
+    found = driver()
+    if found is not None:
+        with suppress(BackendError):
+            found.free_host(address)
 
 
 class BindingsProvider:

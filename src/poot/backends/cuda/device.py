@@ -7,21 +7,31 @@ import os
 import struct
 import threading
 import weakref
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Generator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from types import TracebackType
 
 import numpy as np
 
 from poot.backends.base import Buffer, BufferRef, Code, Launch
 from poot.backends.cuda.array import CudaView
-from poot.backends.cuda.buffers import STAGED_NBYTES, CudaBuffer, Loaded, Staging
+from poot.backends.cuda.buffers import (
+    STAGED_NBYTES,
+    Closing,
+    CudaBuffer,
+    Loaded,
+    Memory,
+    Staging,
+    close_quietly,
+)
 from poot.backends.cuda.executable import CudaExecutable, Parts
 from poot.backends.cuda.provider import Call, Driver, Facts, Handle, Resources
 from poot.backends.cuda.slot_ring import NAME as TAKE_SLOTS
 from poot.backends.cuda.slot_ring import take_text
+from poot.backends.cuda.taken import foreign
 from poot.backends.launches import check_launch, padded
 from poot.backends.owned import (
+    need_adoptable,
     need_code,
     need_open,
     need_own,
@@ -33,6 +43,7 @@ from poot.codegen.kir.nodes import Kernel
 from poot.codegen.ptx.memory import dynamic_nbytes
 from poot.errors import (
     BackendError,
+    BindError,
     DeviceLost,
     GridLimit,
     LaunchError,
@@ -42,12 +53,12 @@ from poot.ir.graph import TensorType
 from poot.limits import DeviceLimits
 
 _U8 = np.dtype(np.uint8)
+# Arrays of other libraries that copies were enqueued from, before one waits for them.
+_MOST_READ = 64
 
 
 class Guard:
-    """Adds to a lost device's error which launches it may have been, and remembers that it is
-    lost.
-    """
+    """Adds to a lost device's error which launches it may have been."""
 
     def __init__(self, device: CudaDevice, names: tuple[str, ...]) -> None:
         self._device, self._names = device, names
@@ -59,11 +70,7 @@ class Guard:
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, DeviceLost):
-            self._device.lost = error.message
-            names = self._device.pending
-            more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-            during = f"; the launches since were of {', '.join(names[:3])}{more}" if names else ""
-            raise DeviceLost(error.message + during) from error
+            raise DeviceLost(error.message + self._device.during()) from error
 
 
 class Together:
@@ -98,8 +105,8 @@ class Together:
 class CudaDevice:
     """One opening of a device: a context, a stream. Methods may be called from any thread.
 
-    `is_checked` waits after each direct launch, so that a failing kernel is named. `close` frees
-    what this opening allocated."""
+    `is_checked` waits after each direct launch, so that a failing kernel is named. `close`, or
+    the last reference, frees what this opening allocated."""
 
     def __init__(
         self, driver: Driver, facts: Facts, is_checked: bool = False, index: int = 0
@@ -108,17 +115,22 @@ class CudaDevice:
         self.index = index
         self.is_checked = is_checked
         self.pending: tuple[str, ...] = ()
-        self.lost = ""
         self.frees = 0  # how often a buffer was freed by hand
         self._facts = facts
         self._lock = threading.RLock()
         self._buffers: weakref.WeakSet[CudaBuffer] = weakref.WeakSet()
+        self._memories: weakref.WeakSet[Memory] = weakref.WeakSet()
         self._is_open = True
         self._pid = os.getpid()
         self._taker: Handle = None
         self._plain = Guard(self, ())
-        with self.guarded():
+        self._read: list[object] = []
+        self._ending = weakref.finalize(self, close_quietly, driver)
+        try:
             self._staging = Staging(driver)
+        except BackendError:
+            self._ending()
+            raise
 
     @property
     def limits(self) -> DeviceLimits:
@@ -139,6 +151,17 @@ class CudaDevice:
     def together(self) -> AbstractContextManager[object]:
         """A context for several calls in a row, cheaper than each by itself."""
         return Together(self._lock, self.driver.held())
+
+    @property
+    def lost(self) -> str:
+        """What the driver said where the device is lost; empty while it isn't."""
+        return self.driver.lost
+
+    def during(self) -> str:
+        """For the message of a loss: the launches that it may have been."""
+        names = self.pending
+        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+        return f"; the launches since were of {', '.join(names[:3])}{more}" if names else ""
 
     def need_open(self) -> None:
         """Raises DeviceLost, or BackendError where this opening was closed."""
@@ -163,15 +186,51 @@ class CudaDevice:
                 raise OutOfDeviceMemory(
                     f"{label} asks {nbytes} bytes: {limits.name} has {free} of {total} free"
                 ) from e
-            buffer = CudaBuffer(self.driver, pointer, nbytes, label)
-            self.driver.zero(pointer, padded(nbytes))
+            memory = Memory(self.driver, pointer)
+            buffer = CudaBuffer(memory, pointer, nbytes, label)
+            self._memories.add(memory)
             self._buffers.add(buffer)
+            self.driver.zero(pointer, padded(nbytes))
             return buffer
 
+    def adopt(self, handle: object, nbytes: int, label: str, owner: object = None) -> CudaBuffer:
+        """Memory of the context at an address, which the caller orders with this device's stream.
+        Raises BackendError."""
+        self.need_open()
+        return CudaBuffer(owner, need_adoptable(handle, nbytes, label), nbytes, label)
+
+    def take(self, value: object, what: str) -> tuple[CudaBuffer, TensorType] | None:
+        """Another library's array of this card's memory, where it lies: this stream waits for what
+        its maker enqueued. None for what is no such array. Raises BindError."""
+        self.need_open()
+        found = foreign(value, self.index, self.stream, what)
+        if found is None:
+            return None
+        if found.stream is not None:
+            with self._lock, self.guarded():
+                self.driver.wait_for(found.stream)
+        nbytes = found.type.nbytes
+        if nbytes % 4 or found.pointer % 4:
+            raise BindError(
+                f"{what} needs whole words to be taken where it lies: it has {nbytes} bytes at "
+                f"{found.pointer:#x}; hand it over as numpy"
+            )
+        return CudaBuffer(found.hold, found.pointer, nbytes, what), found.type
+
     def free(self, buffer: Buffer) -> None:
+        """Ends the buffer. Raises DeviceLost where the driver says now that the device is lost."""
         if isinstance(buffer, CudaBuffer):
-            self.frees += 1
-            buffer.free()
+            with self._lock, self._told():
+                self.frees += 1
+                buffer.free()
+
+    @contextmanager
+    def _told(self) -> Generator[None]:
+        """Raises the loss of the device that came out inside."""
+        before = self.lost
+        yield
+        if self.lost and not before:
+            raise DeviceLost(self.lost + self.during())
 
     def copy_in(self, buffer: Buffer, offset: int, data: np.ndarray) -> None:
         raw = data
@@ -199,6 +258,7 @@ class CudaDevice:
                 else:
                     self.driver.copy_out(out, own.pointer + offset)
                 self.driver.synchronize()
+                self._read.clear()
                 if staged:
                     out[:] = self._staging.out.array[:nbytes]
         return out
@@ -212,6 +272,17 @@ class CudaDevice:
             with self._lock, self.guarded():
                 start, end = one.pointer + source_offset, other.pointer + target_offset
                 self.driver.copy(end, start, nbytes)
+                self._hold_for_now(one.memory)
+
+    def _hold_for_now(self, memory: object) -> None:
+        """Keeps what an enqueued copy reads and somebody else could free, until the stream was
+        waited for; the caller holds the lock."""
+        if memory is None or isinstance(memory, Memory):
+            return
+        self._read.append(memory)
+        if len(self._read) >= _MOST_READ:
+            self.driver.synchronize()
+            self._read.clear()
 
     def _range(self, buffer: Buffer, offset: int, nbytes: int) -> CudaBuffer:
         self.need_open()
@@ -230,6 +301,7 @@ class CudaDevice:
         """Returns when everything enqueued is done."""
         with self._lock, self.guarded():
             self.driver.synchronize()
+            self._read.clear()
 
     # Kernels
 
@@ -322,14 +394,24 @@ class CudaDevice:
         )
 
     def close(self) -> None:
-        """Frees this opening's buffers and gives the context back."""
-        if not self._is_open:
-            return
-        self.frees += 1
-        for buffer in list(self._buffers):
-            buffer.free()
-        self._is_open = False
-        self.driver.close()
+        """Frees this opening's buffers and gives the context back; where arrays of other libraries
+        lie in its memory, with the last of them. Raises DeviceLost where it comes out now that the
+        device is lost: all is closed then too."""
+        with self._lock:
+            if not self._is_open:
+                return
+            self._is_open = False
+            self.frees += 1
+            self._ending.detach()
+            with self._told():
+                for buffer in list(self._buffers):
+                    buffer.free()
+                lent = list(self._memories)
+                if not lent:
+                    self.driver.close()
+            closing = Closing(self.driver) if lent else None
+            for memory in lent:
+                memory.after = closing
 
 
 def _at(ref: BufferRef, own: dict[str, CudaBuffer]) -> int:

@@ -83,6 +83,13 @@ class CudaExecutable:
             else:
                 self._driver.launch(self._bound, self._device.is_checked)
 
+    def run_on(self, stream: int) -> None:
+        """Enqueues the launches on another stream of the context; a capture of that stream takes
+        them. Raises BackendError where the provider has its own streams alone."""
+        self._check()
+        with self._device.guarded(self._parts.names):
+            self._driver.launch_on(self._bound, stream)
+
     def timed(self) -> list[float]:
         """Runs once with an event after each launch; microseconds."""
         self._check()

@@ -102,8 +102,14 @@ class Driver(Protocol):
         ...
 
     @property
+    def lost(self) -> str:
+        """The message of the first call that found the context lost, whoever made it; empty while
+        none has."""
+        ...
+
+    @property
     def is_alive(self) -> bool:
-        """Whether it is neither closed nor lost."""
+        """Whether it is neither closed nor lost, and this is the process that opened it."""
         ...
 
     @property
@@ -145,6 +151,10 @@ class Driver(Protocol):
         """What another stream does next waits for what is enqueued here."""
         ...
 
+    def wait_for(self, stream: int) -> None:
+        """What this stream does next waits for what is enqueued on another."""
+        ...
+
     def load(self, image: bytes, name: str, dynamic_nbytes: int) -> Handle:
         """The entry point of a module. Raises LaunchError with the assembler's words."""
         ...
@@ -166,6 +176,11 @@ class Driver(Protocol):
         """
         ...
 
+    def launch_on(self, bound: Handle, stream: int) -> None:
+        """Enqueues the list on another stream of the context. Raises BackendError where the
+        provider takes no handles."""
+        ...
+
     def timed(self, bound: Handle) -> list[float]:
         """Runs the list once; microseconds of each launch."""
         ...
@@ -176,7 +191,10 @@ class Driver(Protocol):
 
     def replay(self, graph: Handle) -> None: ...
     def release(self, graph: Handle) -> None: ...
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Gives back all that it made, what is still held among it; nothing where it isn't alive
+        but a lost primary context."""
+        ...
 
 
 class Provider(Protocol):

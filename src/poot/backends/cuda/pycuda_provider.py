@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+import os
 import threading
 from collections.abc import Generator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, cast
@@ -82,7 +83,8 @@ class PycudaDriver:
 
     def __init__(self, index: int, stream: object | None) -> None:
         self._lock = threading.RLock()
-        self._is_lost = False
+        self.lost = ""
+        self._pid = os.getpid()
         self._is_open = False  # until there is a context and a stream to close
         self._depth = 0
         self._allocations: dict[int, object] = {}
@@ -121,9 +123,11 @@ class PycudaDriver:
                     if context is not None:
                         drv.Context.pop()
             except drv.Error as e:
-                code = _code(str(e))
-                self._is_lost = self._is_lost or code in LOST
-                refuse(code, str(e), what, is_launch=is_launch)
+                try:
+                    refuse(_code(str(e)), str(e), what, is_launch=is_launch)
+                except DeviceLost as lost:
+                    self.lost = self.lost or lost.message
+                    raise
 
     @property
     def has_graphs(self) -> bool:
@@ -137,7 +141,7 @@ class PycudaDriver:
 
     @property
     def is_alive(self) -> bool:
-        return self._is_open and not self._is_lost
+        return self._is_open and not self.lost and os.getpid() == self._pid
 
     @property
     def stream(self) -> int:
@@ -159,9 +163,7 @@ class PycudaDriver:
 
     def free(self, pointer: int) -> None:
         """Frees; memory of a lost or closed context is gone already."""
-        if self._is_lost or not self._is_open:
-            return
-        allocation: Any = self._allocations.pop(pointer, None)
+        allocation: Any = self._allocations.pop(pointer, None) if self.is_alive else None
         if allocation is not None:
             with self._using("freeing memory"):
                 allocation.free()
@@ -207,6 +209,11 @@ class PycudaDriver:
         """pycuda can't make another library's stream wait, so the host does."""
         self.synchronize()
 
+    def wait_for(self, stream: int) -> None:
+        """As `follow`: the host waits, for all of the context."""
+        with self._using("waiting for another stream"):
+            drv.Context.synchronize()
+
     # Kernels
 
     def load(self, image: bytes, name: str, dynamic_nbytes: int) -> Function:
@@ -234,7 +241,7 @@ class PycudaDriver:
 
     def unload(self, function: Handle) -> None:
         assert isinstance(function, Function)
-        if self._is_open and not self._is_lost:
+        if self.is_alive:
             with self._using(f"kernel {function.name}"):
                 self._kernels.pop(function.number, None)
 
@@ -270,6 +277,12 @@ class PycudaDriver:
                 if is_checked:
                     self._stream.synchronize()
 
+    def launch_on(self, bound: Handle, stream: int) -> None:
+        raise BackendError(
+            "pycuda enqueues on its own streams alone: for another library's, pip install "
+            "'poot[cuda]' for cuda-bindings"
+        )
+
     def timed(self, bound: Handle) -> list[float]:
         calls = _calls(bound)
         with self._using("timed launches", True):
@@ -295,18 +308,18 @@ class PycudaDriver:
         """Frees in the context what pycuda would free anywhere, and lets the primary context go
         with its last reference; a lost one at once, so that the device can be opened again.
         """
-        if not self._is_open:
+        if not self._is_open or os.getpid() != self._pid:
             return
-        was_lost = self._is_lost
-        with suppress(BackendError) if was_lost else nullcontext(), self._using("closing"):
-            if not was_lost:
-                self._stream.synchronize()
+        with suppress(BackendError if self.lost else DeviceLost), self._using("closing"):
+            if not self.lost:
+                with suppress(DeviceLost):  # `lost` says so
+                    self.synchronize()
             self._kernels.clear()
             self._allocations.clear()
             self._host.clear()
             self._stream = None
         self._is_open = False
-        if was_lost and self._context is not None:
+        if self.lost and self._context is not None:
             self._context.detach()
 
     def __del__(self) -> None:

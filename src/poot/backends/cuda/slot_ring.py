@@ -105,7 +105,8 @@ class SlotRing:
         """For a buffer of so many bytes; `count_at` is a zeroed word of device memory."""
         self.room = min(-(-nbytes // 4) * 4, MOST_NBYTES)
         self._driver = driver
-        self._stride = _HEADER.size + self.room
+        # A lane reads an entry's header as a vector, whose address is a multiple of its size.
+        self._stride = _HEADER.size + -(-self.room // _HEADER.size) * _HEADER.size
         fit = max(_FEWEST, min(_MOST, _RING_NBYTES // self._stride))
         self._count = 1 << fit.bit_length() - 1
         self._mask = self._count - 1
@@ -153,6 +154,8 @@ class SlotRing:
         """Writes the next launch's entry: `raw` for the bytes from `first` on, whole words."""
         at = _START + (self._given & self._mask) * self._stride
         nbytes = len(raw)
+        assert nbytes <= self.room, "as many words as fit"
+        assert not (first | nbytes) & 3, "whole words"
         _HEADER.pack_into(self._bytes, at, first, nbytes >> 2, 0, 0)
         if nbytes:
             at += _HEADER.size

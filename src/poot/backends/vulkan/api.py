@@ -24,6 +24,17 @@ class Block:
 
 
 @dataclass(frozen=True, slots=True)
+class Handles:
+    """The driver's own objects, as the package `vulkan` has them: the physical device, the device,
+    its queue, and the queue's family."""
+
+    physical: Handle
+    device: Handle
+    queue: Handle
+    family: int
+
+
+@dataclass(frozen=True, slots=True)
 class Shader:
     """A module to make a pipeline of. `subgroup` is the width it is written for, or None."""
 
@@ -91,6 +102,13 @@ class VulkanApi(Protocol):
     @property
     def messages(self) -> list[str]:
         """What the validation layer said, where the device was opened with it."""
+        ...
+
+    @property
+    def handles(self) -> Handles: ...
+    def adopted(self, handle: object, label: str) -> Handle:
+        """A VkBuffer of this device, given as the package `vulkan` has it or as its number. Raises
+        BackendError."""
         ...
 
     def free_nbytes(self) -> int:

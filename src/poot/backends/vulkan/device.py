@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -27,6 +27,7 @@ from poot.backends.owned import (
     need_live,
     need_open,
     need_own,
+    need_sizes,
     need_words,
     refuse_too_much,
 )
@@ -34,6 +35,7 @@ from poot.backends.vulkan.api import (
     Binding,
     Block,
     Dispatch,
+    Handles,
     Pipeline,
     Recording,
     Shader,
@@ -61,11 +63,13 @@ def host_free_nbytes() -> int | None:
 class VulkanBuffer:
     """Device memory, freed with its last reference or by `Device.free`, whichever is first."""
 
-    def __init__(self, api: VulkanApi, block: Block, nbytes: int, label: str) -> None:
+    def __init__(
+        self, block: Block, nbytes: int, label: str, release: Callable[[Block], None]
+    ) -> None:
         self.block = block
         self.label = label
         self._nbytes = nbytes
-        self._release = weakref.finalize(self, api.free, block)
+        self._release = weakref.finalize(self, release, block)
 
     @property
     def nbytes(self) -> int:
@@ -77,6 +81,10 @@ class VulkanBuffer:
 
     def free(self) -> None:
         self._release()
+
+
+def _let_go(block: Block) -> None:
+    """An adopted block's end: its memory is its owner's, which was held until now."""
 
 
 class Loaded:
@@ -192,7 +200,7 @@ class VulkanDevice:
         self.need_open()
         self._refuse_too_much(nbytes, label)
         block = self._api.allocate(padded(nbytes), False, label)
-        buffer = VulkanBuffer(self._api, block, nbytes, label)
+        buffer = VulkanBuffer(block, nbytes, label, self._api.free)
         if block.mapped is not None:
             block.mapped.fill(0)
         else:
@@ -207,6 +215,19 @@ class VulkanDevice:
         free = host_free_nbytes() if limits.is_software else None
         if free is not None and nbytes > free:
             raise OutOfDeviceMemory(f"{label} asks {nbytes} bytes: the host has {free} free")
+
+    @property
+    def handles(self) -> Handles:
+        """The driver's own objects, for who makes buffers that this device adopts."""
+        return self._api.handles
+
+    def adopt(self, handle: object, nbytes: int, label: str, owner: object = None) -> VulkanBuffer:
+        """A VkBuffer of this device's VkDevice, bound to memory, with usage for storage and for
+        transfers both ways. Raises BackendError."""
+        self.need_open()
+        need_sizes(nbytes, label)
+        block = Block(nbytes, self._api.adopted(handle, label), owner, None)
+        return VulkanBuffer(block, nbytes, label, _let_go)
 
     def free(self, buffer: Buffer) -> None:
         if isinstance(buffer, VulkanBuffer):
@@ -261,7 +282,7 @@ class VulkanDevice:
         """Host memory to copy through; the caller holds the lock."""
         if self._staging is None:
             block = self._api.allocate(STAGING_NBYTES, True, "staging")
-            self._staging = VulkanBuffer(self._api, block, STAGING_NBYTES, "staging")
+            self._staging = VulkanBuffer(block, STAGING_NBYTES, "staging", self._api.free)
         return self._staging.block
 
     # Kernels

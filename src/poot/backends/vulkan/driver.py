@@ -16,7 +16,16 @@ from typing import Any
 import numpy as np
 
 from poot.backends.kept import Kept
-from poot.backends.vulkan.api import Binding, Block, Dispatch, Pipeline, Recording, Shader
+from poot.backends.vulkan.api import (
+    Binding,
+    Block,
+    Dispatch,
+    Handle,
+    Handles,
+    Pipeline,
+    Recording,
+    Shader,
+)
 from poot.backends.vulkan.loader import MISSING, vk
 from poot.backends.vulkan.properties import Physical, read_physical
 from poot.errors import (
@@ -188,7 +197,20 @@ class VulkanDriver:
                 self.is_lost = True
                 raise
 
+    @property
+    def handles(self) -> Handles:
+        p = self._physical
+        return Handles(p.handle, self._device, self._queue, p.family)
+
     # Memory
+
+    def adopted(self, handle: object, label: str) -> Handle:
+        if isinstance(handle, vk.ffi.CData) and handle != vk.ffi.NULL:
+            return handle
+        if type(handle) is int and handle > 0:
+            made: object = vk.ffi.cast("VkBuffer", handle)
+            return made
+        raise BackendError(f"{label} needs a VkBuffer, or its number: got {handle!r}")
 
     def free_nbytes(self) -> int:
         return max(0, self.limits.memory_nbytes - self._allocated)

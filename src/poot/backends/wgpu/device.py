@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -30,6 +30,7 @@ from poot.backends.owned import (
     need_live,
     need_open,
     need_own,
+    need_sizes,
     need_words,
     refuse_too_much,
 )
@@ -64,15 +65,22 @@ def translated(what: str, refusal: type[BackendError] = BackendError) -> Generat
         raise refusal(f"{what}: {text}") from e
 
 
+def _held_until_now(owner: object) -> None:
+    """An adopted buffer's end: its owner was held by being asked for here."""
+
+
 class WgpuBuffer:
     """Device memory, freed with its last reference or by `Device.free`, whichever is first."""
 
-    def __init__(self, gpu: Gpu, handle: object, nbytes: int, label: str) -> None:
+    def __init__(
+        self, gpu: Gpu, handle: object, nbytes: int, label: str, is_adopted: bool = False
+    ) -> None:
         self.handle = handle
         self.label = label
         self._nbytes = nbytes
         gpu_buffer: Any = handle
-        self._release = weakref.finalize(self, gpu.dropped.append, gpu_buffer.destroy)
+        self._destroy: Callable[[], None] = _nothing if is_adopted else gpu_buffer.destroy
+        self._release = weakref.finalize(self, gpu.dropped.append, self._destroy)
 
     @property
     def nbytes(self) -> int:
@@ -85,8 +93,11 @@ class WgpuBuffer:
     def free(self) -> None:
         """At once; the caller holds the device's lock."""
         if self._release.detach() is not None:
-            gpu_buffer: Any = self.handle
-            gpu_buffer.destroy()
+            self._destroy()
+
+
+def _nothing() -> None:
+    """The end of an adopted buffer, which is its maker's to destroy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,6 +256,25 @@ class WgpuDevice:
             made = gpu.create_buffer(label=label, size=padded(nbytes), usage=usage)
             buffer = WgpuBuffer(self.gpu, made, nbytes, label)
         self._buffers.add(buffer)
+        return buffer
+
+    def adopt(self, handle: object, nbytes: int, label: str, owner: object = None) -> WgpuBuffer:
+        """A GPUBuffer of this wgpu device (`gpu.device`), with usage for storage and for copies
+        both ways; it holds on to its own memory. Raises BackendError."""
+        need_sizes(nbytes, label)
+        found: Any = handle
+        if not isinstance(handle, wgpu.GPUBuffer) or found._device is not self.gpu.device:
+            raise BackendError(f"{label} needs a GPUBuffer of this wgpu device: got {handle!r}")
+        use = wgpu.BufferUsage
+        lacks = [n for n in ("STORAGE", "COPY_SRC", "COPY_DST") if not found.usage & use[n]]
+        if lacks or found.size < nbytes:
+            raise BackendError(
+                f"{label} needs {nbytes} bytes with usage STORAGE, COPY_SRC and COPY_DST: the "
+                f"buffer has {found.size}, and lacks {', '.join(lacks) or 'none'}"
+            )
+        with self.calling(f"adopting {label}"):
+            buffer = WgpuBuffer(self.gpu, handle, nbytes, label, is_adopted=True)
+        weakref.finalize(buffer, _held_until_now, owner)
         return buffer
 
     def free(self, buffer: Buffer) -> None:

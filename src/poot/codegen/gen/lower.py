@@ -18,6 +18,7 @@ from poot.codegen.gen.matmul.direct import lower_gemv
 from poot.codegen.gen.matmul.panels import lower_panels
 from poot.codegen.gen.matmul.tiled import lower_gemm
 from poot.codegen.gen.rank import lower_argmax, lower_topk
+from poot.codegen.gen.ranked import lower_ranked_topk
 from poot.codegen.gen.reduce import lower_reduce
 from poot.codegen.gen.selection.best_blocks import lower_best_blocks
 from poot.codegen.gen.selection.block_scores import lower_block_scores
@@ -43,6 +44,7 @@ SCHEDULES: dict[str, Callable[[Request, DeviceLimits], Lowered]] = {
     "key_blocks": lower_key_blocks,
     "latent": lower_latent,
     "panels": lower_panels,
+    "ranked_topk": lower_ranked_topk,
     "reduce": lower_reduce,
     "selected": lower_selected,
     "streaming": lower_streaming,

@@ -3,7 +3,7 @@
 Every element becomes a whole number that orders as the op does (a float's bits, its sign folded
 in, NaN last, -0 beside 0), so ties and NaN are decided by integers: the larger key first, then
 the lower index. Schedule "argmax" and "topk": a group of `lanes` lanes a row. topk finds the k
-largest in k rounds, each over what comes after the last found.
+largest in k rounds, each over what comes after the last found; `ranked.py` is for more than a few.
 """
 
 from __future__ import annotations
@@ -115,7 +115,8 @@ class Search:
         return _across(job, self.lanes, Best(k.copy(key), k.copy(at)))
 
 
-def _rank_eqn(request: Request, op: str) -> Eqn:
+def rank_eqn(request: Request, op: str) -> Eqn:
+    """The request's eqn of a rank op. Raises CapabilityError where it holds more than that."""
     found = [e for e in request.body.eqns if e.op == op]
     outs = {v.id for e in found for v in e.outs}
     if len(found) != 1 or not all(v.id in outs for v in request.body.outputs):
@@ -125,7 +126,7 @@ def _rank_eqn(request: Request, op: str) -> Eqn:
 
 def lower_argmax(request: Request, limits: DeviceLimits) -> Lowered:
     """One launch."""
-    eqn, lanes = _rank_eqn(request, "argmax"), request.schedule.get("lanes")
+    eqn, lanes = rank_eqn(request, "argmax"), request.schedule.get("lanes")
     job = open_job(request, limits, "argmax", lanes)
     job.bind_inputs()
     (sink,) = open_sinks(job)
@@ -140,7 +141,7 @@ def lower_argmax(request: Request, limits: DeviceLimits) -> Lowered:
 
 def lower_topk(request: Request, limits: DeviceLimits) -> Lowered:
     """One launch, and one more where narrow values are packed into words."""
-    eqn, lanes = _rank_eqn(request, "topk"), request.schedule.get("lanes")
+    eqn, lanes = rank_eqn(request, "topk"), request.schedule.get("lanes")
     job = open_job(request, limits, "topk", lanes)
     job.bind_inputs()
     sinks = open_sinks(job)

@@ -111,10 +111,10 @@ def score_keys(g: Group, start: Val, end: Val) -> None:
         with _each(g, pairs.keys) as j:
             within = _key_at(g, tile * pairs.keys + j)
             key = tile_key(g, start, end, within)
-            fetch(g, "k", within)
             here = placed(g, [key], [within])
             shared = _elements(here, key, range(g.parts.width - g.parts.shared, g.parts.width))
             with each_head(here) as one:
+                fetch(one, "k", within)
                 _products(one, key, j, shared)
         k.barrier()
         for n in range(pairs.vectors):
@@ -317,11 +317,11 @@ def add_streams(g: Group) -> None:
                 k.store("acc", place, k.load("acc", place) * shrink)
     with k.for_(0, g.block // STREAMS, name="j") as j:
         within = [j + run * (g.block // STREAMS) for run in range(STREAMS)]
-        for place in within:
-            fetch(g, "v", place)
         keys = [ix.atom(place, g.parts.keys) for place in within]
         here = placed(g, keys, within)
         with each_head(here) as one:
+            for place in within:
+                fetch(one, "v", place)
             acc, first = ix.value(one.channel(ZERO, ZERO)), ix.value(one.member * g.rows)
             for left in range(0, vectors, wide):
                 columns = range(left, min(vectors, left + wide))

@@ -128,11 +128,12 @@ def placed(g: Group, keys: list[Index], within: list[Val]) -> Group:
 
 
 def fetch(g: Group, name: str, within: Val) -> None:
-    """Hints that the keys ("k") or values ("v") of a place of the next block will be read soon, all
-    lines of the pool slot in order."""
+    """Hints that the key ("k") or value ("v") of the group's key head at a place of the next block
+    will be read soon. A head's lines at a time, between its products: more at once would stand
+    before the reads of the block at hand (5 to 10 % of a decode on Zen 4)."""
     if g.has_streams:
         var, slot = g.parts.at[name], _pool_slot(g, within + g.block)
-        g.job.pull.fetch(var, (slot, g.head, ZERO), g.heads * var.type.shape[-1])
+        g.job.pull.fetch(var, (slot, g.head, ZERO), var.type.shape[-1])
 
 
 def _pool_slot(g: Group, within: Val) -> Index:

@@ -10,6 +10,7 @@ numbers lie in workgroup memory, so that scores are read once.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from poot.codegen.gen.grid import each_group
@@ -80,7 +81,7 @@ def lower_best_blocks(request: Request, limits: DeviceLimits) -> Lowered:
         if staged:
             with k.for_(k.lane(), count, lanes, name="b") as block:
                 k.store("keys", block, row.computed(block))
-        threshold, equals = _threshold(row)
+        threshold, equals = threshold_of(job, lanes, count, row.wanted, row.order)
         _write(row, sink, threshold, equals)
         with k.for_(k.lane(), most, lanes, name="i") as i, k.if_(i >= row.wanted):
             sink.store(job, (b, h, r, job.indexer.atom(i, most)), k.lit(-1, I32))
@@ -88,37 +89,39 @@ def lower_best_blocks(request: Request, limits: DeviceLimits) -> Lowered:
 
 
 def _declare(job: Job, staged: int) -> None:
+    if staged:
+        job.k.shared("keys", "i32", staged)
+
+
+def threshold_of(
+    job: Job, lanes: int, count: Val, wanted: Val, order: Callable[[Val], Val]
+) -> tuple[Val, Val]:
+    """(the order of the last of the `wanted` first of 0 .. count - 1, how many equal to it are
+    taken). The group's lanes work together: control is uniform, and what `order` reads is there."""
     k = job.k
     k.shared("bins", "i32", BINS)
     k.shared("runs", "i32", RUN)
-    if staged:
-        k.shared("keys", "i32", staged)
-
-
-def _threshold(row: Ranked) -> tuple[Val, Val]:
-    """(the order of the last block taken, how many equal to it are taken)."""
-    k, lanes = row.job.k, row.lanes
     digits = k.var(k.lit(0, U32), name="digits")
-    left = k.var(row.wanted, name="left")
+    left = k.var(wanted, name="left")
     for shift in range(32 - DIGIT, -1, -DIGIT):
         with k.for_(k.lane(), BINS, lanes, name="i") as i:
             k.store("bins", i, 0)
         k.barrier()
         found = k.copy(digits)
-        with k.for_(k.lane(), row.count, lanes, name="b") as block:
-            word = k.bitcast(row.order(block), U32) ^ 0x80000000
+        with k.for_(k.lane(), count, lanes, name="b") as block:
+            word = k.bitcast(order(block), U32) ^ 0x80000000
             digit = k.bitcast((word >> shift) & (BINS - 1), I32)
             if shift + DIGIT == 32:
-                _count(row.job, digit)
+                _count(job, digit)
             else:
                 with k.if_((word >> (shift + DIGIT)).eq(found)):
-                    _count(row.job, digit)
+                    _count(job, digit)
         k.barrier()
         with k.for_(k.lane(), RUN, lanes, name="i") as i:
-            k.store("runs", i, summed(row.job, "bins", i * RUN, RUN))
+            k.store("runs", i, summed(job, "bins", i * RUN, RUN))
         k.barrier()
-        run, after = _descend(row.job, "runs", k.lit(0, I32), k.copy(left))
-        bin_, after = _descend(row.job, "bins", run * RUN, after)
+        run, after = _descend(job, "runs", k.lit(0, I32), k.copy(left))
+        bin_, after = _descend(job, "bins", run * RUN, after)
         k.set(digits, (found << DIGIT) | k.bitcast(run * RUN + bin_, U32))
         k.set(left, after)
         k.barrier()
