@@ -44,17 +44,19 @@ def _git(root: Path, *words: str) -> str | None:
 
 
 def commit_of(root: Path) -> str:
-    """The commit, with "and changes" where a source differs from it, or why it isn't known."""
+    """The commit, with "and changes" where a source differs from it, or why it isn't known. A note
+    that holds these very sources comes first: a copy's history may be another's."""
+    note = root / NOTE
+    said = json.loads(note.read_text()) if note.exists() else None
+    if said is not None and said["digest"] == digest(root):
+        return str(said["commit"])
     if _git(root, "rev-parse", "--show-toplevel") == str(root):
         changes = _git(root, "status", "--porcelain", "--", *SOURCES)
         changed = [x for x in (changes or "").splitlines() if "benchmarks/results/" not in x]
         return f"{_git(root, 'rev-parse', 'HEAD')}{' and changes' if changed else ''}"
-    note = root / NOTE
-    if not note.exists():
+    if said is None:
         return f"unknown: there is no history here and no {NOTE}"
-    said = json.loads(note.read_text())
-    same = said["digest"] == digest(root)
-    return str(said["commit"]) if same else f"{said['commit']} and changes"
+    return f"{said['commit']} and changes"
 
 
 @cache

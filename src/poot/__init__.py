@@ -6,6 +6,7 @@ from poot.backends.registry import devices
 from poot.bundle.load import LoadedProgram, load
 from poot.errors import PootError
 from poot.foreign_array import adopt
+from poot.frontends.jax.program import from_jax
 from poot.frontends.torch.program import from_torch
 from poot.ir.text import parse, show
 from poot.jit import jit
@@ -25,6 +26,7 @@ __all__ = [
     "const",
     "devices",
     "errors",
+    "from_jax",
     "from_torch",
     "grad",
     "jit",

@@ -28,6 +28,7 @@ MUTABLE = {
     "poot.planner.entry.Homes": "collects where each value lives before a plan is frozen",
     "poot.planner.residents.Spaces": "grows as places are handed out",
     "poot.bound_slots.Bound": "what a slot holds now",
+    "poot.frontends.jax.read.Calls": "collects the calls of a jaxpr that is read",
     "poot.frontends.torch.read.Nodes": "collects the calls of a graph that is read",
     "poot.codegen.kir.trips._Counter": "a walk in progress",
     "poot.codegen.llvm.homes._Life": "a walk in progress",

@@ -65,6 +65,12 @@ def test_a_layer_of_a_decode_is_seven_launches():
     assert many - few == 2 * 7
 
 
+def test_a_layer_of_a_decode_is_five_launches_on_a_card():
+    card = profile("h200")
+    few, many = (len(run_pipeline(model(n, 1), card)[0].eqns) for n in (2, 4))
+    assert many - few == 2 * 5
+
+
 def test_caches_are_updated_in_place():
     graph, _ = run_pipeline(model(2, 1), LIMITS)
     pairs = [

@@ -110,6 +110,9 @@ def _carry(e: Eqn, maps: Maps) -> None:
     elif e.op in UPDATES:
         assert [v.id in maps for v in e.ins] == [False, True, False]
         return
+    elif e.op == "rope":
+        got = maps[first.id]
+        _check_heads(e, got)
     else:
         assert e.op in ELEMENTWISE, e
         shape = e.outs[0].type.shape
@@ -119,6 +122,15 @@ def _carry(e: Eqn, maps: Maps) -> None:
         got = wide[0]
     for v in e.outs:
         maps[v.id] = got
+
+
+def _check_heads(e: Eqn, numbers: np.ndarray) -> None:
+    """A rotation at a product's end turns whole heads, whose elements are neighbours there."""
+    width = numbers.shape[-1]
+    assert e.ins[1].type.shape[-1] * 2 == width, e
+    lines = numbers.reshape(-1, width)
+    assert (lines[:, 0] % width == 0).all(), e
+    np.testing.assert_array_equal(lines, lines[:, :1] + np.arange(width))
 
 
 def _check_epilogue(body: Graph, anchors: list[Eqn], plain: list) -> None:

@@ -140,6 +140,8 @@ def _products() -> list[Case]:
             for kind, schedule in (("", None), ("-shared", GEMV_SHARED), ("-tiled", GEMM)):
                 case = Case(name + kind, body, "matmul", (), schedule, WITHIN[dtype])
                 cases.append(case)
+        few = matmul_text(3, 72, 19, True, dtype)
+        cases.append(Case(f"few-rows-{dtype}", few, "matmul", within=WITHIN[dtype]))
     for name, (body, updates) in BODIES.items():
         cases.append(Case(f"matmul-{name}", body, "matmul", updates, within=1e-4))
         cases.append(Case(f"tiled-{name}", body, "matmul", updates, GEMM, 1e-4))

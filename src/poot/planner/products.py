@@ -4,12 +4,13 @@ memory for many."""
 from __future__ import annotations
 
 from poot.errors import CapabilityError
+from poot.ir.contiguity import is_summed_axis_in_a_row
 from poot.ir.dtypes import is_integer
 from poot.ir.graph import Eqn, Graph
 from poot.limits import DeviceLimits
-from poot.planner.contiguity import is_summed_axis_in_a_row
 from poot.planner.powers import power_of_two_below
 from poot.planner.request import Schedule
+from poot.planner.stream import choose_stream, why_not
 
 # Rows up to which a product is read straight from memory on a GPU.
 FEW_ROWS = 8
@@ -49,7 +50,11 @@ def choose_matmul(
     products = _products(body)
     rows, cols = products[0].out.type.shape[-2:]
     depth = products[0].ins[0].type.shape[-1]
-    adjacent = is_summed_axis_in_a_row(body, products[0])
+    makers = {v.id: e for e in body.eqns for v in e.outs}
+    adjacent = is_summed_axis_in_a_row(makers, products[0])
+    if not why_not(body, products, limits):
+        schedule = choose_stream(body, products, limits)
+        return schedule, f"{rows} x {depth} by {depth} x {cols}, weights read once in a stream"
     run = QUANTISED_RUN if _is_quantised(body, products[0]) else RUN
     if limits.is_software:
         params = _software_gemv(rows, cols, run, adjacent, limits)

@@ -164,3 +164,15 @@ def test_a_choice_takes_its_type_from_its_values():
     chosen = k.select(k.lane() < 1, 2.0, k.var(1.0))
     assert chosen.type == F32
     assert (k.lane() < 1).type == BOOL
+
+
+def test_a_register_may_be_declared_before_it_holds_anything():
+    k = KernelBuilder("k", 32)
+    y = k.param("y", "i32", 32, "w")
+    held = k.register(I32)
+    k.set(held, k.lane() * 2)
+    k.store(y, k.lane(), held)
+    verify(k.kernel())
+    got = np.zeros(32, np.int32)
+    simulate(k.kernel(), {"y": got}, (1, 1, 1))
+    np.testing.assert_array_equal(got, 2 * np.arange(32))

@@ -101,3 +101,15 @@ def test_a_fence_for_the_copy_engine_needs_hopper():
     assert "fence.proxy.async.shared::cta" in ptx_of(k.kernel())
     with pytest.raises(CapabilityError, match="needs sm_90 or newer"):
         ptx_of(k.kernel(), AMPERE)
+
+
+def test_an_early_load_stands_before_the_wait_and_is_not_marked_as_constant():
+    k = KernelBuilder("early", 32)
+    x = k.param("x", "f32", 128, "r")
+    y = k.param("y", "f32", 128, "w")
+    value = k.load(x, k.lane() * 4, 4, "early")
+    k.do("grid_wait")
+    k.store(y, k.lane() * 4, value)
+    text = ptx_of(k.kernel())
+    assert "ld.global.L1::no_allocate.v4.b32" in text
+    assert text.index("ld.global") < text.index("griddepcontrol.wait")

@@ -227,3 +227,63 @@ def test_a_nan_is_computed_where_it_is_read_since_its_bits_have_no_number():
         """
     )
     assert numbers_from_arrays(graph) is graph
+
+
+@pytest.mark.parametrize("op, number", [("max", "-inf"), ("min", "inf")])
+def test_a_bound_that_bounds_nothing_goes(op: str, number: str):
+    check(
+        f"""
+        in v0: f32[3]
+        v1: f32[] = const() dtype=f32 shape=() value={number}
+        v2: f32[3] = {op}(v0, v1)
+        out v2
+        """,
+        """
+        in v0: f32[3]
+        out v0
+        """,
+    )
+
+
+def test_a_bool_that_stretches_over_true_is_stretched():
+    check(
+        """
+        in v0: bool[1,3]
+        v1: bool[2,3] = const() dtype=bool shape=(2, 3) value=True
+        v2: bool[2,3] = and(v0, v1)
+        out v2
+        """,
+        """
+        in v0: bool[1,3]
+        v1: bool[2,3] = broadcast(v0) shape=(2, 3)
+        out v1
+        """,
+    )
+
+
+@pytest.mark.parametrize("a, b, after", [("True", "False", "out v0"), ("False", "True", "")])
+def test_a_choice_of_true_or_false_is_the_bool_itself(a: str, b: str, after: str):
+    check(
+        f"""
+        in v0: bool[3]
+        v1: bool[] = const() dtype=bool shape=() value={a}
+        v2: bool[] = const() dtype=bool shape=() value={b}
+        v3: bool[3] = select(v0, v1, v2)
+        out v3
+        """,
+        f"in v0: bool[3]\n{after or 'v1: bool[3] = not(v0)' + chr(10) + 'out v1'}",
+    )
+
+
+@pytest.mark.parametrize("op, after", [("ne", "out v0"), ("eq", "v1: bool[3] = not(v0)\nout v1")])
+def test_whether_a_cast_bool_is_zero_is_the_bool(op: str, after: str):
+    check(
+        f"""
+        in v0: bool[3]
+        v1: f32[3] = cast(v0) dtype=f32
+        v2: f32[] = const() dtype=f32 shape=() value=0.0
+        v3: bool[3] = {op}(v1, v2)
+        out v3
+        """,
+        f"in v0: bool[3]\n{after}",
+    )

@@ -106,3 +106,21 @@ def test_a_value_stored_anyway_is_squared_where_it_is_read():
     )
     assert got.placed == [0, None, 1, 1]
     assert got.dest[1] == 1
+
+
+def test_gathered_rows_are_stored_wide_where_several_launches_read_them_so():
+    text = """in v0: bf16[50,8]
+              in v1: i32[2]
+              in v2: f32[8,8]
+              v3: bf16[2,8] = gather(v0, v1) axis=0
+              v4: f32[2,8] = cast(v3) dtype=f32
+              v5: f32[2,8] = matmul(v4, v2)
+              v6: f32[2,8] = add(v5, v4)
+              v7: f32[2,8] = matmul(v6, v2)
+              v8: f32[2,8] = add(v7, v4)
+              out v8"""
+    got = placed(text)
+    assert got.placed[0] is None
+    assert got.placed[1] is not None
+    many = text.replace("[2,8]", "[5000,8]").replace("i32[2]", "i32[5000]")
+    assert placed(many).placed[1] is None

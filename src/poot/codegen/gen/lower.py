@@ -16,6 +16,7 @@ from poot.codegen.gen.elementwise import lower_elementwise
 from poot.codegen.gen.lowered import Lowered
 from poot.codegen.gen.matmul.direct import lower_gemv
 from poot.codegen.gen.matmul.panels import lower_panels
+from poot.codegen.gen.matmul.stream.kernel import lower_stream
 from poot.codegen.gen.matmul.tiled import lower_gemm
 from poot.codegen.gen.rank import lower_argmax, lower_topk
 from poot.codegen.gen.ranked import lower_ranked_topk
@@ -47,6 +48,7 @@ SCHEDULES: dict[str, Callable[[Request, DeviceLimits], Lowered]] = {
     "ranked_topk": lower_ranked_topk,
     "reduce": lower_reduce,
     "selected": lower_selected,
+    "stream": lower_stream,
     "streaming": lower_streaming,
     "split_kv": lower_split_kv,
     "tiled": lower_tiled,

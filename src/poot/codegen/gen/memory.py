@@ -13,7 +13,9 @@ from dataclasses import dataclass
 from poot.codegen.gen.index import Index, Indexer
 from poot.codegen.gen.numbers import Numbers, held
 from poot.codegen.kir.build import U32, KernelBuilder, Val
+from poot.codegen.kir.nodes import Ty
 from poot.ir.dtypes import DTYPES
+from poot.ir.graph import TensorType
 from poot.limits import DeviceLimits
 
 LINE = 64  # bytes that a cache fetches at once
@@ -39,6 +41,12 @@ def cell_of(dtype: str, limits: DeviceLimits) -> Cell:
     return Cell(dtype, "u8" if dtype == "f8e4m3" else dtype, 1)
 
 
+def word_cell(type: TensorType) -> Cell | None:
+    """The cell of a value's elements in u32 words, None where the last word isn't full of them."""
+    per = 4 // DTYPES[type.dtype].nbytes
+    return Cell(type.dtype, "u32", per) if per > 1 and type.elems % per == 0 else None
+
+
 @dataclass(slots=True)
 class Memory:
     """One parameter of a kernel: `elems` elements of a dtype, read and written one by one or a
@@ -60,7 +68,7 @@ class Memory:
     def load(self, at: Index) -> Val:
         """The element, as its register type."""
         if self.cell.per == 1:
-            return self._decode(self._whole(at))
+            return self.decode(self._whole(at))
         word_at, place = self.indexer.divmod(at, self.cell.per)
         word = self._whole(word_at)
         width = 32 // self.cell.per
@@ -85,13 +93,25 @@ class Memory:
                 return self.k.extract(wide_load, place)
         return self.k.load(self.name, self._address(at), cache=self.cache)
 
-    def _decode(self, got: Val) -> Val:
+    def decode(self, got: Val) -> Val:
+        """An element of the parameter, read, as its register type; the cell holds one."""
         dtype = self.cell.dtype
         if dtype == "bool":
             return got.ne(0)
         if dtype == "f8e4m3":
             return self.numbers.from_bits(self.k.cast(got, "u32"), dtype)
         return self.k.cast(got, held(dtype).dtype)
+
+    def element(self, word: Val, place: int) -> Val:
+        """Element `place` of one of the parameter's elements, read, as its register type."""
+        dtype, k = self.cell.dtype, self.k
+        if self.cell.per == 1:
+            return self.decode(word)
+        if dtype in self.numbers.native:
+            halves = k.bitcast(word, Ty(dtype, 2))
+            return k.cast(k.extract(halves, place), "f32")
+        width = 32 // self.cell.per
+        return self.numbers.from_bits((word >> (width * place)) & ((1 << width) - 1), dtype)
 
     def store(self, at: Index | Val, value: Val) -> None:
         """Writes one element; the cell holds one."""

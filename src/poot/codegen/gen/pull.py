@@ -82,6 +82,11 @@ class Pull:
             var = same[0]
         self.memories[var.id].fetch(flat(coords, var.type.shape), count)
 
+    def maker(self, var: Var) -> Eqn | None:
+        """The eqn that makes a value, None for an input."""
+        found = self._makers.get(var.id)
+        return None if found is None else found[0]
+
     def value(self, var: Var, coords: Coords) -> Val:
         """The element of `var` at `coords`. No recursion: a body may be thousands of eqns deep."""
         found = self._ready(var, coords)

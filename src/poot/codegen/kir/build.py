@@ -393,6 +393,12 @@ class KernelBuilder:
         self._emit(Ins("set", (reg,), (self._operand(init, like),)))
         return Val(self, reg)
 
+    def register(self, type: Ty, name: str = "m") -> Val:
+        """A mutable register that holds nothing yet."""
+        reg = self._new(type, name + "_", mutable=True)
+        self._emit(Ins("undef", (reg,), ()))
+        return Val(self, reg)
+
     def set(self, var: Val, value: Val | Number) -> None:
         assert isinstance(var.operand, Reg), var.operand
         assert var.operand.mutable, var.operand

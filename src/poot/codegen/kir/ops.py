@@ -138,7 +138,8 @@ _row(
     1,
     1,
     "dst.type elements of `mem` from index a on (a a multiple of dst's lanes). `cache`: None, "
-    "'stream' (read once: evict first), 'const' (nothing writes it in this launch) or "
+    "'stream' (read once: evict first), 'early' (as stream, and begun where it stands, before a "
+    "grid_wait behind it), 'const' (nothing writes it in this launch) or "
     "'relaxed' (gpu scope).",
     attrs="mem cache",
     effect="load",

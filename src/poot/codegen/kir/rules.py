@@ -216,7 +216,7 @@ def _memory(ins: Ins, decls: Decls, value: Type) -> str:
     return index_problem(ins.args[0].type)
 
 
-_CACHES = (None, "stream", "const", "relaxed")
+_CACHES = (None, "stream", "early", "const", "relaxed")
 
 
 def _load(ins: Ins, decls: Decls) -> str:

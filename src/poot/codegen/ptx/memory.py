@@ -159,6 +159,8 @@ class Memory:
     def _load_op(self, decl: Param | Shared, cache: object) -> str:
         if isinstance(decl, Shared):
             return "ld.relaxed.cta.shared" if cache == "relaxed" else "ld.shared"
+        if cache == "early":  # the assembler moves what is marked nc behind a wait for the grid
+            return "ld.global.L1::no_allocate"
         if cache == "stream":
             fixed = ".nc" if decl.access == "r" else ""
             return f"ld.global{fixed}.L1::no_allocate"

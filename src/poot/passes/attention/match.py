@@ -10,6 +10,8 @@ intermediates of 16-bit chains become f32.
 from __future__ import annotations
 
 import math
+from collections import Counter
+from dataclasses import replace
 
 from poot.errors import TypeRuleError
 from poot.ir.graph import Eqn, Graph, Var
@@ -33,7 +35,9 @@ from poot.passes.attention.softmax import (
     match_total,
     passed,
 )
+from poot.passes.attention.turned import without_turns
 from poot.passes.attention.views import reshaped
+from poot.passes.canonicalize import canonicalize
 from poot.passes.engine import Outcome, Rule, Scope, rewrite
 
 # The dtypes that a target's generated attention has rows for.
@@ -46,8 +50,26 @@ _UPDATES = ("dynamic_update_slice", "scatter_update")
 
 
 def fuse_attention(graph: Graph, limits: DeviceLimits, *, assume_hidden: bool = False) -> Outcome:
-    """The graph with every chain that is proved to be attention as one eqn. With `assume_hidden`
-    keys that a finite fill hides (-1e9 or below, in f16 -3e4) need not be visited."""
+    """The graph with every chain that is proved to be attention as one eqn, chains whose scores are
+    permuted among them (`turned.py`). With `assume_hidden` keys that a finite fill hides (-1e9 or
+    below, in f16 -3e4) need not be visited."""
+    as_it_is = _fused(graph, limits, assume_hidden=assume_hidden)
+    turned = without_turns(graph)
+    if turned is None:
+        return as_it_is
+    in_order = _fused(canonicalize(turned.graph, limits).graph, limits, assume_hidden=assume_hidden)
+    if _many(in_order) <= _many(as_it_is):
+        return as_it_is
+    fired = Counter(dict(turned.fired)) + Counter(dict(in_order.fired))
+    return replace(in_order, fired=tuple(sorted(fired.items())))
+
+
+def _many(outcome: Outcome) -> int:
+    """How many chains were fused."""
+    return sum(note.kind == "did" for note in outcome.notes)
+
+
+def _fused(graph: Graph, limits: DeviceLimits, *, assume_hidden: bool) -> Outcome:
     matcher = Matcher(graph, limits, assume_hidden=assume_hidden)
     rules = (
         Rule("attention", ("matmul",), matcher.at_product),

@@ -152,15 +152,16 @@ def _is_const(scope: Scope, v: Var) -> bool:
 
 @rule("mul", "div", "add", "sub", "and", "or", "max", "min")
 def neutral(eqn: Eqn, scope: Scope) -> Var | None:
-    """x * 1, x / 1, x - 0, x + -0 (of integers x + 0), x and true, x or false, max(x, x)."""
+    """x * 1, x / 1, x - 0, x + -0 (of integers x + 0), x and true, x or false, max(x, x),
+    max(x, -inf), min(x, inf). Where a bool was stretched over more, it is so still."""
     x, y = eqn.ins
-    if x.type != eqn.out.type:
+    is_bool = x.type.dtype == eqn.out.type.dtype == "bool"
+    if x.type != eqn.out.type and not is_bool:
         return None
-    if eqn.op in ("max", "min"):
-        return x if x == y else None
     number = number_of(scope, y)
     if number is None:
-        return None
+        is_same = eqn.op in ("max", "min") and x == y
+        return x if is_same else None
     floats, zero = is_float(x.type.dtype), number == 0.0
     is_minus = math.copysign(1.0, number) < 0
     nothing = {
@@ -170,8 +171,14 @@ def neutral(eqn: Eqn, scope: Scope) -> Var | None:
         "sub": zero and not is_minus,
         "and": x.type.dtype == "bool" and number == 1.0,
         "or": zero and not floats,
+        "max": floats and number == -math.inf,
+        "min": floats and number == math.inf,
     }
-    return x if nothing[eqn.op] else None
+    if not nothing[eqn.op]:
+        return None
+    if x.type == eqn.out.type:
+        return x
+    return scope.emit("broadcast", x, shape=eqn.out.type.shape)
 
 
 @rule("div")
@@ -192,4 +199,33 @@ def multiply_by_power(eqn: Eqn, scope: Scope) -> Var | None:
     return scope.emit("mul", eqn.ins[0], number)
 
 
-NUMBERS = (fold, move_number, stretch_at_the_op, constant_right, neutral, multiply_by_power)
+@rule("select")
+def a_bool_itself(eqn: Eqn, scope: Scope) -> Var | None:
+    """select(c, true, false) is c, and select(c, false, true) is not c."""
+    cond, a, b = eqn.ins
+    if eqn.out.type.dtype != "bool" or not eqn.out.type.elems:
+        return None
+    numbers = number_of(scope, a), number_of(scope, b)
+    if numbers not in ((1.0, 0.0), (0.0, 1.0)):
+        return None
+    got = cond if numbers[0] else scope.emit("not", cond)
+    shape = eqn.out.type.shape
+    return got if got.type.shape == shape else scope.emit("broadcast", got, shape=shape)
+
+
+@rule("ne", "eq")
+def of_a_cast_bool(eqn: Eqn, scope: Scope) -> Var | None:
+    """Whether a bool cast to a number is not 0 is that bool; whether it is 0, its negation."""
+    made = scope.producer(eqn.ins[0])
+    if made is None or made.op != "cast" or number_of(scope, eqn.ins[1]) != 0.0:
+        return None
+    held = made.ins[0]
+    if held.type.dtype != "bool" or held.type.shape != eqn.out.type.shape:
+        return None
+    return held if eqn.op == "ne" else scope.emit("not", held)
+
+
+NUMBERS = (
+    fold, move_number, stretch_at_the_op, constant_right, neutral, multiply_by_power,
+    a_bool_itself, of_a_cast_bool,
+)  # fmt: skip

@@ -36,7 +36,7 @@ def form_regions(graph: Graph, limits: DeviceLimits) -> Outcome:
     """The graph with its eqns in regions, and how many there are of each anchor."""
     buffers = launch_buffers(limits)
     graph = _narrow_concats(dce(graph), buffers - 1)
-    grouping = Grouper(graph, buffers).run()
+    grouping = Grouper(graph, buffers, limits).run()
     absorb_norms(graph, grouping, buffers)
     assembler, eqns = _assembled(graph, grouping, buffers)
     for _ in range(_MOST_CUTS):

@@ -19,6 +19,8 @@ from poot.ir.attrs import ints_attr
 from poot.ir.graph import Eqn, Graph, State, Var
 from poot.ir.transaction import is_conditional
 from poot.ir.walk import results
+from poot.limits import DeviceLimits
+from poot.passes.regions.streams import stream_width, turned_pairs
 from poot.passes.regions.table import ELEMENTWISE, UPDATES, is_pullable
 
 SOURCE = -1  # the group of a value that only inputs decide, and of inputs
@@ -39,6 +41,10 @@ class Group:
         self.leaves = set[int]()
         self.outs = 1
         self.members = 0
+        # Of products: terms of a piece where all stream alike, else 0; and which pairs of columns
+        # a rotation turns, where one does.
+        self.width = 0
+        self.turns: tuple[int, object] | None = None
         self.tags: dict[object, int] = {}
 
     def tag(self, of: object) -> int:
@@ -60,10 +66,13 @@ class Grouping:
 
 
 class Grouper:
-    """The forward walk. `buffers` is how many operands and results a launch may have."""
+    """The forward walk. `buffers` is how many operands and results a launch may have; `limits` say
+    whether products stream."""
 
-    def __init__(self, graph: Graph, buffers: int) -> None:
+    def __init__(self, graph: Graph, buffers: int, limits: DeviceLimits | None = None) -> None:
         self.graph = graph
+        self.limits = limits
+        self.makers: dict[int, Eqn] = {}
         self.buffers = buffers
         self.out = Grouping([], [], set(), {}, set(), {})
         self.at: dict[int, int] = {}  # value id -> position of its eqn
@@ -94,6 +103,7 @@ class Grouper:
                 self.out.groups[home].members += 1
             for v in eqn.outs:
                 self.at[v.id] = position
+                self.makers[v.id] = eqn
             for v in eqn.ins:
                 self.newest_reader[v.id] = max(home, self.newest_reader.get(v.id, home))
             self._note(eqn, home)
@@ -142,17 +152,21 @@ class Grouper:
         """Joins the group of an earlier matmul over the same left operand, or opens one."""
         left, right = eqn.ins
         key = ("matmul", left.id, eqn.out.type.shape[:-1])
+        width = 0 if self.limits is None else stream_width(self.makers, eqn, self.limits)
         sibling = self.siblings.get(key)
         if sibling is not None and self.home_of(right) < sibling:
             group = self.out.groups[sibling]
             leaves = group.leaves | self.leaves[right.id]
-            if group.takes and len(leaves) + group.outs + 2 <= self.buffers:
+            fits = group.takes and len(leaves) + group.outs + 2 <= self.buffers
+            if fits and not (group.turns and width != group.width):
                 group.leaves = leaves
                 group.outs += 1
+                group.width = width if width == group.width else 0
                 self.out.tags[eqn.out.id] = group.tag(("own", eqn.out.type.shape))
                 return sibling
         number = self._anchor(eqn, "matmul", eqn.out.type.elems)
         self.siblings[key] = number
+        self.out.groups[number].width = width
         return number
 
     def _reduce(self, eqn: Eqn) -> int:
@@ -271,9 +285,21 @@ class Grouper:
             return _row_tag(eqn, group, inside, tags)
         if len(set(tags)) != 1 or any(v.type.elems != elems for v in inside):
             return None
+        if eqn.op == "rope":
+            return tags[0] if self._turns(eqn, group, inside) else None
         if eqn.op == "transpose":
             return _turned(group, tags[0], eqn)
         return tags[0] if eqn.op in ELEMENTWISE or eqn.op in ("reshape", "broadcast") else None
+
+    def _turns(self, eqn: Eqn, group: Group, inside: list[Var]) -> bool:
+        """Whether a group of products that stream can turn its pairs of columns."""
+        if group.anchor != "matmul" or not group.width or inside != [eqn.ins[0]]:
+            return False
+        pairs = turned_pairs(self.makers, eqn), eqn.attr("interleaved")
+        if not pairs[0] or group.turns not in (None, pairs):
+            return False
+        group.turns = pairs
+        return True
 
     def _note(self, eqn: Eqn, home: int) -> None:
         """Books what eqn's results are computed from."""

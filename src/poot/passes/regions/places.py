@@ -28,6 +28,7 @@ MANY = -2  # evaluated in several launches
 _MOST_READS = 8  # times one element may be evaluated in a launch
 _MOST_IN_LAUNCH = 160
 _FEW_ELEMS = 64
+_ROWS_ELEMS = 1 << 15
 
 
 def source_place(position: int) -> int:
@@ -159,7 +160,18 @@ class Placer:
                 return True
             if not self._saves_bytes(eqn, home):
                 return True
-        return not self._may_defer(eqn, reading)
+        return self._is_widened_once(eqn, home, reading) or not self._may_defer(eqn, reading)
+
+    def _is_widened_once(self, eqn: Eqn, home: int, reading: _Reading) -> bool:
+        """Whether eqn widens a few gathered rows for several launches: stored wide, they are to
+        those launches what other launches get from the ones before them, and kernels are shared."""
+        if eqn.op != "cast" or reading.dest != MANY:
+            return False
+        x, out = eqn.ins[0], eqn.outs[0]
+        at = self.at.get(x.id)
+        if at is None or self.graph.eqns[at].op != "gather" or self.grouping.home[at] != home:
+            return False
+        return out.type.nbytes > x.type.nbytes and out.type.elems <= _ROWS_ELEMS
 
     def _saves_bytes(self, eqn: Eqn, home: int) -> bool:
         """Whether storing eqn's operands in its place stores fewer bytes."""

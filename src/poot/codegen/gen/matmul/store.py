@@ -3,6 +3,8 @@ that no product reaches."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from poot.codegen.gen.elementwise import store_items
 from poot.codegen.gen.epilogue import forward
 from poot.codegen.gen.index import Coords
@@ -17,11 +19,16 @@ from poot.errors import CapabilityError
 from poot.limits import DeviceLimits
 from poot.planner.request import Request
 
+Others = Callable[[int, Coords], Val]
 
-def product_leaf(value: Val, own: Coords, loc: str) -> Leaf:
-    """A product's element for its own index; another index's is a CapabilityError."""
+
+def product_leaf(value: Val, own: Coords, loc: str, other: Leaf | None = None) -> Leaf:
+    """A product's element for its own index, and by `other` for others; without it another index's
+    is a CapabilityError."""
 
     def leaf(coords: Coords) -> Val:
+        if coords != own and other is not None:
+            return other(coords)
         if coords != own:
             raise CapabilityError(
                 "an epilogue asks for another element than its product's own", loc
@@ -32,12 +39,25 @@ def product_leaf(value: Val, own: Coords, loc: str) -> Leaf:
 
 
 def store_element(
-    job: Job, segment: Segment, sinks: dict[int, Sink], own: Coords, sums: list[Val]
+    job: Job,
+    segment: Segment,
+    sinks: dict[int, Sink],
+    own: Coords,
+    sums: list[Val],
+    others: Others | None = None,
 ) -> None:
-    """Rounds the products' sums (f32) to their dtype and stores the outputs' elements they make."""
-    for product, total in zip(segment.products, sums, strict=True):
-        value = job.numbers.rounded(total, product.out.type.dtype)
-        job.pull.leaves[product.out.id] = product_leaf(value, own, product.loc)
+    """Rounds the products' sums (f32) to their dtype and stores the outputs' elements they make.
+    `others` gives the sum of a product (by number) at another index."""
+    for n, (product, total) in enumerate(zip(segment.products, sums, strict=True)):
+        dtype = product.out.type.dtype
+        value = job.numbers.rounded(total, dtype)
+
+        def other(coords: Coords, n: int = n, dtype: str = dtype) -> Val:
+            assert others is not None
+            return job.numbers.rounded(others(n, coords), dtype)
+
+        found = other if others is not None else None
+        job.pull.leaves[product.out.id] = product_leaf(value, own, product.loc, found)
     for n in segment.outputs:
         sink = sinks[n]
         anchor = _nearest(segment, job, sink)

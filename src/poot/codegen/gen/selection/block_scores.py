@@ -9,9 +9,8 @@ them. Heads in excess of 8 come in sets, a set after another over the same keys;
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from poot.codegen.attributes import Attributes
 from poot.codegen.gen.job import Job, maker_of, open_job
 from poot.codegen.gen.lowered import Lowered
 from poot.codegen.gen.sinks import Sink, open_sinks
@@ -41,12 +40,9 @@ def lower_block_scores(request: Request, limits: DeviceLimits) -> Lowered:
     k = job.k
     k.subgroup, k.residents = WARP, get("residents")
     job.bind_inputs()
-    k.do("grid_trigger")
-    k.do("grid_wait")
     (sink,) = open_sinks(job)
     _Scorer.of(job, eqn, sink).write()
-    call = replace(job.call(get("groups")), attributes=Attributes(overlap=True))
-    return Lowered((call,))
+    return Lowered((job.call(get("groups")),))
 
 
 def _input_of(job: Job, var: Var) -> str:

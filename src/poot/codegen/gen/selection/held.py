@@ -18,9 +18,8 @@ steps over more words. Ids ascend, the lower block is first on ties, and no orde
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from poot.codegen.attributes import Attributes
 from poot.codegen.gen.grid import each_group
 from poot.codegen.gen.index import Coords
 from poot.codegen.gen.job import Job, open_job
@@ -70,8 +69,6 @@ def lower_held_topk(request: Request, limits: DeviceLimits) -> Lowered:
     job.k.subgroup = WARP
     job.bind_inputs(vector=4)
     k = job.k
-    k.do("grid_trigger")
-    k.do("grid_wait")
     (sink,) = open_sinks(job)
     batch, heads, rows, most = eqn.out.type.shape
     groups = batch * heads * rows
@@ -84,7 +81,7 @@ def lower_held_topk(request: Request, limits: DeviceLimits) -> Lowered:
             row.take()
         with k.for_(k.lane(), most, lanes, name="i") as i, k.if_(i >= wanted):
             sink.store(job, (b, h, r, job.indexer.atom(i, most)), k.lit(-1, I32))
-    return Lowered((replace(job.call(groups), attributes=Attributes(overlap=True)),))
+    return Lowered((job.call(groups),))
 
 
 def _load(job: Job, eqn: Eqn, lead: Coords, count: Val) -> _Held:

@@ -22,7 +22,7 @@ from poot.planner.request import Request
 def lower_grouped(request: Request, limits: DeviceLimits) -> Lowered:
     """One launch of as many groups as are resident at once, or fewer."""
     form = Form.of(request)
-    job = open_job(request, limits, "attention_grouped", form.warps * WARP)
+    job = open_job(request, limits, "attention_grouped", form.warps * WARP, follows=False)
     job.counts_long = True
     job.bind_inputs(skip=(i for _, i in request.updates))
     if form.is_split:

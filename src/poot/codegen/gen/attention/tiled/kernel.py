@@ -30,7 +30,7 @@ from poot.planner.request import Request
 def lower_tiled(request: Request, limits: DeviceLimits) -> Lowered:
     """One launch: as many groups as compute units, each with a block of query rows at a time."""
     form = Form.of(request)
-    job = open_job(request, limits, "attention_tiled", form.threads)
+    job = open_job(request, limits, "attention_tiled", form.threads, follows=False)
     job.k.subgroup = WARP
     job.bind_inputs(skip=(i for _, i in request.updates))
     sinks = open_sinks(job)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from poot.ir.attrs import int_attr, ints_attr
-from poot.ir.graph import Eqn, Graph, Var
+from poot.ir.graph import Eqn, Var
 from poot.ir.shapes import shape_groups
 
 Tags = tuple[str, ...]
 
 
-def is_summed_axis_in_a_row(body: Graph, matmul: Eqn) -> bool:
-    """The right operand's largest input has the summed axis innermost ([out, in] weights)."""
-    makers = {v.id: e for e in body.eqns for v in e.outs}
+def is_summed_axis_in_a_row(makers: Mapping[int, Eqn], matmul: Eqn) -> bool:
+    """The right operand's largest input has the summed axis innermost ([out, in] weights). `makers`
+    has the eqn of each value that isn't an input."""
     var = matmul.ins[1]
     tags: Tags = ("b",) * (len(var.type.shape) - 2) + ("k", "n")
     while var.id in makers:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from poot.ir.contiguity import is_summed_axis_in_a_row
 from poot.ir.text import parse
-from poot.planner.contiguity import is_summed_axis_in_a_row
 from tests.support.products import BODIES, matmul_text
 
 
 def lies_along_k(text: str) -> bool:
     body = parse(text)
-    return is_summed_axis_in_a_row(body, next(e for e in body.eqns if e.op == "matmul"))
+    makers = {v.id: e for e in body.eqns for v in e.outs}
+    return is_summed_axis_in_a_row(makers, next(e for e in body.eqns if e.op == "matmul"))
 
 
 def test_a_transposed_weight_is_summed_along_its_rows():

@@ -1,0 +1,60 @@
+# pyright: basic
+"""JAX's arrays and dtypes, as numpy arrays and poot's dtypes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from poot.errors import TraceError
+from poot.ir.graph import TensorType
+
+# A jax dtype by its name, and what it becomes. Integers of 64 bits become i32, checked where their
+# values are known.
+DTYPES = {
+    "float32": "f32",
+    "float16": "f16",
+    "bfloat16": "bf16",
+    "float8_e4m3fn": "f8e4m3",
+    "int64": "i32",
+    "int32": "i32",
+    "uint32": "u32",
+    "int8": "i8",
+    "uint8": "u8",
+    "bool": "bool",
+}
+
+
+def dtype_name(dtype: Any) -> str | None:
+    """poot's dtype for a jax or numpy dtype, or None where there is none."""
+    return DTYPES.get(str(dtype))
+
+
+def type_of(aval: Any) -> TensorType | str:
+    """The type of an abstract value or an array, or why poot has none."""
+    if not hasattr(aval, "shape") or not hasattr(aval, "dtype"):
+        return f"a value that is no array: {aval}"
+    dtype = dtype_name(aval.dtype)
+    if dtype is None:
+        return f"a value of {aval.dtype}, which poot has not"
+    if not all(isinstance(n, (int, np.integer)) for n in aval.shape):
+        return f"a shape that is not known: {aval.shape}"
+    return TensorType(dtype, tuple(int(n) for n in aval.shape))
+
+
+def is_concrete(value: Any) -> bool:
+    """Whether an array's elements are there, not its shape and dtype alone."""
+    return hasattr(value, "__array__")
+
+
+def as_numpy(value: Any, name: str) -> np.ndarray:
+    """An array's elements, in its own memory where that is the host's. int64 that fits becomes
+    int32. Raises TraceError on integers that don't fit."""
+    array = np.asarray(value)
+    if array.dtype == np.int64:
+        least, most = (int(array.min()), int(array.max())) if array.size else (0, 0)
+        if least < -(2**31) or most >= 2**31:
+            raise TraceError(f"{name} needs integers that fit 32 bits: it holds {least}..{most}")
+        return array.astype(np.int32)
+    return array
