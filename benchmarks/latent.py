@@ -12,7 +12,6 @@ latent-<date>.json; a table comes last. Bytes are the latent rows', once each.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import statistics
 import sys
@@ -26,6 +25,7 @@ from pathlib import Path
 import torch
 
 from benchmarks.card_kernels import Built, Launcher, assemble, limits_of
+from benchmarks.record import save
 from poot.codegen.gen.lower import lower
 from poot.codegen.ptx.emit import emit_ptx
 from poot.ir.text import parse
@@ -293,7 +293,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             if time.time() > end:
                 break
             rows[bench.row.name] = measure(bench)
-            path.write_text(json.dumps({**record, "rows": rows}, indent=1))
+            save(path, {**record, "rows": rows})
             print(_line(bench.row.name, rows[bench.row.name]), flush=True)
     wrong = [n for n, r in rows.items() if not float(str(r["error"])) < WITHIN]
     print("wrong:", wrong or "none")
