@@ -25,13 +25,18 @@ if [ "${1-}" = modules ]; then
         LIBRARY_PATH="$site:/usr/local/cuda/lib:/usr/local/cuda/lib64" PYTHONPATH="$site" \
         "$python" - <<'PY'
 import torch
-from flashinfer.jit.attention.modules import gen_batch_decode_module, gen_batch_prefill_module
+from flashinfer.jit.attention.modules import (
+    gen_batch_decode_module,
+    gen_batch_mla_module,
+    gen_batch_prefill_module,
+)
 
 b = torch.bfloat16
 for width in (128, 64, 256):
     types = (b, b, b, torch.int32, width, width, 0, False, False)
     gen_batch_decode_module(*types).build(False)
     gen_batch_prefill_module("fa2", *types, False).build(False)
+gen_batch_mla_module("fa3", b, b, b, torch.int32, 512, 64, False).build(False)
 PY
     for built in "$site"/.cache/flashinfer/*/*/cached_ops/*/*.so; do
         name=$(basename "$built" .so)

@@ -10,6 +10,8 @@ import numpy as np
 
 from poot.limits import DeviceLimits
 from poot.planner.request import Request, Schedule
+from tests.support.latent import Form as Latent
+from tests.support.latent import latent_text
 from tests.support.launch import request_of
 from tests.support.products import BODIES, matmul_text
 from tests.support.selected_forms import (
@@ -215,6 +217,11 @@ def _attention() -> list[Case]:
         Case(f"attention-{n}", x, "attention", within=WITHIN["bf16" if "bf16" in x else "f32"])
         for n, x in forms.items()
     ]
+    latent = Latent("paged", batch=2, lengths=(150, 60))
+    cases.append(
+        Case("attention-latent", latent_text(latent)[0], "attention", within=WITHIN["bf16"],
+             feed=lambda: latent_text(latent)[1])
+    )  # fmt: skip
     for dtype in FLOATS:
         body = attention_text(dtype, widths=(33, 63))
         cases.append(Case(f"attention-{dtype}", body, "attention", within=WITHIN[dtype]))

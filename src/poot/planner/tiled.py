@@ -11,6 +11,7 @@ from typing import cast
 from poot.ir.graph import Eqn, Graph, Var
 from poot.limits import DeviceLimits
 from poot.planner.grouped import choose_grouped
+from poot.planner.latent import choose_latent
 from poot.planner.request import Choice, Layout, Schedule, Scratch
 
 # width -> consumers, keys a tile, registers of the producer and of a consumer.
@@ -75,7 +76,13 @@ def choose_tiled(body: Graph, limits: DeviceLimits) -> Choice | str:
 
 
 def choose_on_card(body: Graph, limits: DeviceLimits) -> Choice | str:
-    """A decode is grouped, other attention tiled."""
+    """A decode is grouped, or latent where its values are part of its keys; other attention is
+    tiled."""
     (eqn,) = (e for e in body.eqns if e.op == "attention")
-    several = eqn.ins[0].type.shape[2] != 1
-    return choose_tiled(body, limits) if several else choose_grouped(body, limits)
+    if eqn.ins[0].type.shape[2] != 1:
+        return choose_tiled(body, limits)
+    found = choose_grouped(body, limits)
+    if isinstance(found, Choice):
+        return found
+    latent = choose_latent(body, limits)
+    return latent if isinstance(latent, Choice) else f"{found}; {latent}"

@@ -8,6 +8,7 @@ from poot.codegen.gen import pull_math, pull_shape
 from poot.codegen.gen.attention.grouped.direct import lower_grouped_split
 from poot.codegen.gen.attention.grouped.kernel import lower_grouped
 from poot.codegen.gen.attention.key_blocks import lower_key_blocks
+from poot.codegen.gen.attention.latent.kernel import lower_latent
 from poot.codegen.gen.attention.split_kv import lower_split_kv
 from poot.codegen.gen.attention.streaming import lower_streaming
 from poot.codegen.gen.attention.tiled.kernel import lower_tiled
@@ -42,6 +43,7 @@ SCHEDULES: dict[str, Callable[[Request, DeviceLimits], Lowered]] = {
     "grouped_split": lower_grouped_split,
     "held_topk": lower_held_topk,
     "key_blocks": lower_key_blocks,
+    "latent": lower_latent,
     "panels": lower_panels,
     "ranked_topk": lower_ranked_topk,
     "reduce": lower_reduce,
