@@ -38,6 +38,13 @@ class Handle(int):
     """A stream, context or node of the driver."""
 
 
+class Blank(SimpleNamespace):
+    """A structure of the driver, of any fields."""
+
+    def __getattr__(self, name: str) -> Blank:
+        return self.__dict__.setdefault(name, Blank())
+
+
 class Still:
     """`cuda.bindings.driver` that does nothing: every call succeeds at once. A graph's first node
     takes its slots as it is launched."""
@@ -46,6 +53,9 @@ class Still:
     CUjit_option = SimpleNamespace(CU_JIT_ERROR_LOG_BUFFER=0, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES=1)
     CUfunction_attribute = SimpleNamespace(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES=8)
     CUDA_KERNEL_NODE_PARAMS = SimpleNamespace
+    CUlaunchConfig = CUlaunchAttribute = CUgraphEdgeData = CUkernelNodeAttrValue = Blank
+    CUlaunchAttributeID = CUgraphDependencyType = CUkernelNodeAttrID = Blank()
+    CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC = 1
 
     def __init__(self) -> None:
         self.host: list[np.ndarray] = []
@@ -53,7 +63,7 @@ class Still:
         self.taken: ctypes.c_uint32 | None = None
 
     def add_node(self, graph: object, before: object, count: int, node: SimpleNamespace):
-        if not count:  # the node that takes slots: its first parameter is the ring's address
+        if self.taken is None:  # the node that takes slots: its first parameter is the ring's address
             at = ctypes.c_void_p.from_address(node.kernelParams).value or 0
             self.taken = ctypes.c_uint32.from_address(ctypes.c_uint64.from_address(at).value)
         return 0, Handle(9)

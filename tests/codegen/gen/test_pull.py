@@ -16,8 +16,8 @@ from tests.support.launch import LAVAPIPE, request_of
 
 # Ops that need a step of their own, or only end one.
 STEPS = {
-    "argmax", "attention", "block_topk", "matmul", "reduce", "region", "scatter_update",
-    "selected_attention", "topk",
+    "argmax", "attention", "block_scores", "block_topk", "matmul", "reduce", "region",
+    "scatter_update", "selected_attention", "topk",
 }  # fmt: skip
 TEXT = """in v0: f32[4]
           v1: f32[4] = exp(v0)
