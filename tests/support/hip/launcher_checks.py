@@ -123,13 +123,14 @@ def check_a_status_is_an_error_of_its_kind(s: StandIn) -> None:
     device = fresh()
     arena, ready = prepared(device)
     assert ready.record()
+    # Each reads the names anew: after a loss they are another device's.
     acts: dict[str, Callable[[], object]] = {
         "hipMalloc": lambda: device.allocate(64, "more"),
         "hipMemcpyAsync": lambda: device.copy_out(arena, 0, 4),
         "hipStreamSynchronize": lambda: device.copy_out(arena, 0, 4),
-        "hipGraphLaunch": ready.run,
-        "hipModuleLaunchKernel": ready.timed,
-        "hipEventRecord": ready.timed,
+        "hipGraphLaunch": lambda: ready.run(),
+        "hipModuleLaunchKernel": lambda: ready.timed(),
+        "hipEventRecord": lambda: ready.timed(),
         "hipMemsetAsync": lambda: device.allocate(64, "more"),
         "hipSetDevice": lambda: device.allocate(64, "more"),
     }
@@ -141,6 +142,10 @@ def check_a_status_is_an_error_of_its_kind(s: StandIn) -> None:
             assert type(caught.value) is error, (call, status, caught.value)
             words = "kernel axpy|launches of axpy|hip[A-Z]|more asks 64 bytes|copy_out"
             assert re.search(words, caught.value.message), caught.value.message
+            if error is DeviceLost:
+                device = fresh()
+                arena, ready = prepared(device)
+                assert ready.record()
     assert (device.copy_out(arena, 0, 4).view(np.float32) == 1.0).all()
 
 
@@ -250,6 +255,66 @@ def check_what_is_dropped_is_given_back(s: StandIn) -> None:
         device.allocate(4, "late")
 
 
+PAIRS = (
+    ("hipStreamCreateWithFlags", "hipStreamDestroy"),
+    ("hipModuleLoadData", "hipModuleUnload"),
+    ("hipGraphInstantiateWithFlags", "hipGraphExecDestroy"),
+    ("hipMalloc", "hipFree"),
+)
+
+
+def check_an_opening_gives_all_back(s: StandIn) -> None:
+    for is_closed in (True, False):
+        gc.collect()
+        used = s.used()
+        s.log()
+        device = fresh()
+        arena, ready = prepared(device)
+        assert ready.record()
+        ready.run()
+        device.copy_out(arena, 0, 4)
+        if is_closed:
+            device.close()
+            device.close()
+        del arena, ready, device
+        gc.collect()
+        calls = [row.split()[0] for row in s.log()]
+        for make, give_back in PAIRS:
+            assert calls.count(make) == calls.count(give_back) == 1, (is_closed, make, calls)
+        assert s.used() == used
+
+
+def check_a_lost_device_is_remembered(s: StandIn) -> None:
+    device = fresh()
+    arena, ready = prepared(device)
+    s.fail("hipStreamSynchronize", 719)
+    with pytest.raises(DeviceLost, match="copy_out"):
+        device.copy_out(arena, 0, 4)
+    for act in (
+        device.need_open, ready.run, ready.record, ready.timed,
+        lambda: device.allocate(4, "late"), lambda: device.copy_out(arena, 0, 4),
+        lambda: device.load([test_base.axpy(device)]),
+    ):  # fmt: skip
+        with pytest.raises(DeviceLost, match="hip:0 was lost before: copy_out: hipErrorLaunch"):
+            act()
+    s.log()
+    device.free(arena)
+    device.close()
+    assert s.log() == []
+    for call in ("hipModuleLoadData", "hipModuleGetFunction"):
+        device = fresh()
+        s.fail(call, 719)
+        with pytest.raises(DeviceLost, match="kernel axpy: hipModule"):
+            device.load([test_base.axpy(device)])
+        with pytest.raises(DeviceLost, match="was lost before"):
+            device.need_open()
+    device = fresh()
+    arena = device.allocate(4, "arena")
+    s.fail("hipFree", 719)
+    with pytest.raises(DeviceLost, match="hipFree"):
+        device.close()
+
+
 def check_the_runtime_takes_no_code_of_another_maker(s: StandIn) -> None:
     api = HipApi(0)
     with pytest.raises(BackendError, match="hipModuleLoadData: hipErrorNoBinaryForGpu"):
@@ -302,6 +367,9 @@ def check_a_kernel_that_goes_astray_is_a_lost_device(s: StandIn) -> None:
     ready = device.prepare(device.load([bad]), rows, {"arena": arena})
     with pytest.raises(DeviceLost, match="kernel astray: hipErrorLaunchFailure"):
         ready.run()
+    device = fresh()
+    arena = device.allocate(2 * BYTES, "arena")
+    ready = device.prepare(device.load([bad]), rows, {"arena": arena})
     assert ready.record()
     with pytest.raises(DeviceLost, match="launches of astray: hipErrorLaunchFailure"):
         ready.run()

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import os
-import threading
 import weakref
-from collections import deque
-from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -17,6 +14,7 @@ import numpy as np
 from poot.backends.base import Buffer, Code, Launch
 from poot.backends.hip.compiler import compile_text
 from poot.backends.hip.driver import HipApi
+from poot.backends.hip.line import HipBuffer, Line, Loaded, close_quietly
 from poot.backends.hip.properties import Facts
 from poot.backends.launches import check_launch, padded
 from poot.backends.owned import (
@@ -41,74 +39,6 @@ _IMMEDIATES: dict[str, Callable[[int | float], Argument]] = {
     "u32": lambda value: ctypes.c_uint32(int(value)),
     "f32": ctypes.c_float,
 }
-
-
-class Line:
-    """One device's stream, used by one thread at a time. What is dropped while another works is
-    given back by the next who enters; a lost device has nothing to give back."""
-
-    def __init__(self, api: HipApi) -> None:
-        self.api = api
-        self._lock = threading.RLock()
-        self._dropped: deque[Callable[[], None]] = deque()
-
-    @contextmanager
-    def held(self) -> Generator[HipApi]:
-        with self._lock:
-            self.api.enter()
-            while self._dropped:
-                with suppress(DeviceLost):
-                    self._dropped.popleft()()
-            yield self.api
-
-    def drop(self, give_back: Callable[[], None]) -> None:
-        """May be called by the garbage collector, in the middle of anything."""
-        self._dropped.append(give_back)
-
-
-class HipBuffer:
-    """Device memory, freed with its last reference or by `Device.free`, whichever is first."""
-
-    def __init__(self, line: Line, address: int, nbytes: int, label: str) -> None:
-        self.address = address
-        self.label = label
-        self._nbytes = nbytes
-        self._release = weakref.finalize(self, line.drop, lambda: line.api.free(address))
-
-    @property
-    def nbytes(self) -> int:
-        return self._nbytes
-
-    @property
-    def is_freed(self) -> bool:
-        return not self._release.alive
-
-    def free(self) -> None:
-        self._release()
-
-
-class Loaded:
-    """Kernels made ready, in the order of their codes. Modules go with the last reference."""
-
-    def __init__(
-        self,
-        line: Line,
-        kernels: tuple[Kernel, ...],
-        modules: list[object],
-        functions: list[object],
-    ) -> None:
-        self.kernels = kernels
-        self.functions = tuple(functions)
-        for module in modules:
-            weakref.finalize(self, line.drop, _unloader(line, module))
-
-
-def _unloader(line: Line, module: object) -> Callable[[], None]:
-    def unload() -> None:
-        line.api.wait("the last launches")
-        line.api.unload(module)
-
-    return unload
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,19 +83,18 @@ class HipExecutable:
             try:
                 for call in self._calls:
                     call.put(api)
-            finally:
                 graph = api.end_capture()
+            except BackendError:
+                with self._line.quietly():
+                    api.drop_graph(api.end_capture())
+                raise
             try:
                 ready = api.instantiate(graph)
             finally:
-                api.drop_graph(graph)
-        line = self._line
-
-        def drop() -> None:
-            line.api.wait("the last replay")
-            line.api.drop_replay(ready)
-
-        weakref.finalize(self, line.drop, drop)
+                with self._line.quietly():
+                    api.drop_graph(graph)
+            made = self._line.made(lambda: api.drop_replay(ready))
+        weakref.finalize(self, self._line.drop, made)
         return ready
 
     def _check(self) -> None:
@@ -194,8 +123,10 @@ class HipExecutable:
         """Runs once, launch by launch, an event before and after each."""
         self._check()
         with self._line.held() as api:
-            marks = [api.event() for _ in range(len(self._calls) + 1)]
+            marks: list[object] = []
             try:
+                for _ in range(len(self._calls) + 1):
+                    marks.append(api.event())
                 api.mark(marks[0])
                 for call, mark in zip(self._calls, marks[1:], strict=True):
                     call.put(api)
@@ -204,7 +135,8 @@ class HipExecutable:
                 return [api.between(a, b) for a, b in pairwise(marks)]
             finally:
                 for mark in marks:
-                    api.drop_event(mark)
+                    with self._line.quietly():
+                        api.drop_event(mark)
 
     @property
     def is_replay(self) -> bool:
@@ -213,7 +145,7 @@ class HipExecutable:
 
 class HipDevice:
     """One opening of a device, with a stream of its own. Methods may be called from any thread.
-    `close` frees what this opening allocated."""
+    `close`, or the last reference, gives back what this opening made."""
 
     def __init__(self, api: HipApi, facts: Facts, cache: DiskCache | None) -> None:
         self._line = Line(api)
@@ -222,6 +154,7 @@ class HipDevice:
         self._buffers: weakref.WeakSet[HipBuffer] = weakref.WeakSet()
         self._is_open = True
         self._pid = os.getpid()
+        self._ending = weakref.finalize(self, close_quietly, self._line)
 
     @property
     def limits(self) -> DeviceLimits:
@@ -232,7 +165,9 @@ class HipDevice:
         return self._facts.description
 
     def need_open(self) -> None:
-        """Raises BackendError where this opening was closed."""
+        """Raises DeviceLost, or BackendError where this opening was closed."""
+        if self._line.lost:
+            raise DeviceLost(f"{self.limits.name} was lost before: {self._line.lost}")
         need_open(self._is_open, self.limits, self._pid)
 
     # Memory
@@ -255,10 +190,10 @@ class HipDevice:
         return buffer
 
     def free(self, buffer: Buffer) -> None:
+        """Ends the buffer. Raises DeviceLost where the runtime says now that the device is lost."""
         if isinstance(buffer, HipBuffer):
             buffer.free()
-            with suppress(DeviceLost), self._line.held():
-                return
+            buffer.line.give_back()
 
     def copy_in(self, buffer: Buffer, offset: int, data: np.ndarray) -> None:
         raw = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
@@ -285,11 +220,15 @@ class HipDevice:
                 api.copy(other.address + target_offset, one.address + source_offset, nbytes)
 
     def _own(self, buffer: Buffer) -> HipBuffer:
-        return need_own(buffer, HipBuffer, self.limits)
+        """Raises BackendError, of a buffer of another opening too."""
+        own = need_own(buffer, HipBuffer, self.limits)
+        if own.line is not self._line:
+            raise BackendError(f"{own.label} is a buffer of another opening of {self.limits.name}")
+        return own
 
     def _range(self, buffer: Buffer, offset: int, nbytes: int) -> HipBuffer:
         self.need_open()
-        return need_words(buffer, HipBuffer, self.limits, offset, nbytes)
+        return need_words(self._own(buffer), HipBuffer, self.limits, offset, nbytes)
 
     # Kernels
 
@@ -298,7 +237,7 @@ class HipDevice:
 
     def load(self, codes: Sequence[Code]) -> Loaded:
         """Compiled and loaded. Raises LaunchError naming the kernel that the compiler or the
-        runtime refused."""
+        runtime refused, and DeviceLost or OutOfDeviceMemory with its name."""
         self.need_open()
         images = [self._image(code) for code in codes]
         modules: list[object] = []
@@ -313,9 +252,10 @@ class HipDevice:
                     )
             except BackendError:
                 for module in modules:
-                    api.unload(module)
+                    with self._line.quietly():
+                        api.unload(module)
                 raise
-        return Loaded(self._line, tuple(c.kernel for c in codes), modules, functions)
+            return Loaded(self._line, tuple(c.kernel for c in codes), modules, functions)
 
     def _image(self, code: Code) -> bytes:
         need_code(code, "hip", self.limits)
@@ -328,6 +268,8 @@ class HipDevice:
         """Binds the list. Raises LaunchError, GridLimit or BindingLimit, naming the kernel."""
         self.need_open()
         assert isinstance(loaded, Loaded), "what this backend's load returned"
+        if loaded.line is not self._line:
+            raise BackendError(f"needs kernels that this opening of {self.limits.name} loaded")
         own = {name: self._own(buffer) for name, buffer in buffers.items()}
         sizes = {name: buffer.nbytes for name, buffer in own.items()}
         calls: list[_Call] = []
@@ -343,18 +285,21 @@ class HipDevice:
         return HipExecutable(self, self._line, calls, loaded, [own[n] for n in used], names)
 
     def close(self) -> None:
-        """Frees this opening's buffers. Kernels and graphs go with their last reference."""
+        """Gives back what this opening made: buffers, kernels, graphs, the stream. Raises
+        DeviceLost where it comes out now that the device is lost: all is closed then too."""
         self._is_open = False
+        self._ending.detach()
         for buffer in list(self._buffers):
             buffer.free()
-        with suppress(DeviceLost), self._line.held():
-            return
+        self._line.close()
 
 
 def _named(code: Code, do: Callable[[], object]) -> object:
     """What a call of the runtime gives; its refusal with the kernel's name."""
     try:
         return do()
+    except (DeviceLost, OutOfDeviceMemory) as e:
+        raise type(e)(f"kernel {code.name}: {e.message}") from e
     except BackendError as e:
         raise LaunchError(f"kernel {code.name}: {e.message}") from e
 

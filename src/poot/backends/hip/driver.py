@@ -8,7 +8,8 @@ bindings' own objects, addresses are ints.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from typing import cast
 
 import numpy as np
@@ -64,6 +65,18 @@ def _start() -> int:
     return cast("int", count)  # the bindings' type of a count
 
 
+@contextmanager
+def _unavailable() -> Generator[None]:
+    """Of what finds and opens a device: any refusal is BackendUnavailable."""
+    try:
+        yield
+    except BackendUnavailable:
+        raise
+    except (BackendError, RuntimeError) as e:
+        said = e.message if isinstance(e, BackendError) else str(e)
+        raise BackendUnavailable(f"the HIP runtime opens no GPU ({said}): {_INSTALL}") from e
+
+
 def _text(value: object) -> str:
     return value.decode() if isinstance(value, bytes) else str(value)
 
@@ -90,16 +103,18 @@ def _properties(index: int) -> Properties:
 def device_facts() -> list[Facts]:
     """Every device of the runtime. Raises BackendUnavailable with what to install."""
     count = _start()
-    (version,) = _results("hipRuntimeGetVersion", hip.hipRuntimeGetVersion())
-    number = cast("int", version)  # major * 10^7 + minor * 10^5 + patch
-    words = f"{number // 10_000_000}.{number // 100_000 % 100}"
-    return [facts_of(index, _properties(index), words) for index in range(count)]
+    with _unavailable():
+        (version,) = _results("hipRuntimeGetVersion", hip.hipRuntimeGetVersion())
+        number = cast("int", version)  # major * 10^7 + minor * 10^5 + patch
+        words = f"{number // 10_000_000}.{number // 100_000 % 100}"
+        return [facts_of(index, _properties(index), words) for index in range(count)]
 
 
 def connect(index: int) -> HipApi:
     """The runtime's calls on a device. Raises BackendUnavailable."""
     _start()
-    return HipApi(index)
+    with _unavailable():
+        return HipApi(index)
 
 
 class HipApi:
@@ -115,6 +130,9 @@ class HipApi:
 
     def enter(self) -> None:
         _results("hipSetDevice", hip.hipSetDevice(self.index))
+
+    def drop_stream(self) -> None:
+        _results("hipStreamDestroy", hip.hipStreamDestroy(self._stream))
 
     # Memory
 
