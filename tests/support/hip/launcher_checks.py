@@ -22,10 +22,8 @@ import pytest
 
 import poot
 from poot.backends import hip, registry
-from poot.backends.base import Buffer, BufferRef, Code, Executable, Launch
-from poot.backends.hip.device import HipDevice
-from poot.backends.hip.driver import HipApi, device_facts
-from poot.cache import DiskCache
+from poot.backends.base import BufferRef, Code, Launch
+from poot.backends.hip.driver import HipApi
 from poot.codegen.emitters import emit
 from poot.codegen.kir.build import KernelBuilder
 from poot.errors import (
@@ -44,30 +42,15 @@ from tests.suites.test_attention_forms import check as check_form
 from tests.suites.test_primitives import FAMILIES, family, wrong
 from tests.support import everywhere, gpu
 from tests.support.attention_forms import ALONE, MIXED
+from tests.support.hip import ending_checks
+from tests.support.hip.launched import BYTES, fresh, prepared
 from tests.support.hip.stand_in import StandIn, load
 
 TARGET = "hip"
-N, BYTES = test_base.N, test_base.BYTES
 # Numbers of hipError_t, and the error of poot's that each becomes.
 STATUSES: dict[int, type[PootError]] = {
     1: BackendError, 2: OutOfDeviceMemory, 700: DeviceLost, 719: DeviceLost, 98: BackendError,
 }  # fmt: skip
-
-
-def fresh(folder: str | None = None) -> HipDevice:
-    """A device with a cache of its own, or none."""
-    cache = DiskCache(Path(folder)) if folder else None
-    facts = device_facts()[0]  # which starts the runtime
-    return HipDevice(HipApi(0), facts, cache)
-
-
-def prepared(device: HipDevice, launches: int = 2) -> tuple[Buffer, Executable]:
-    """An arena of x = 1 and y = 0, and launches of y += 3 x."""
-    arena = device.allocate(2 * BYTES, "arena")
-    device.copy_in(arena, 0, np.ones(N, np.float32))
-    loaded = device.load([test_base.axpy(device)])
-    rows = [test_base.launch(3.0, *test_base.refs())] * launches
-    return arena, device.prepare(loaded, rows, {"arena": arena})
 
 
 def check_a_list_is_launched_then_captured_and_replayed(s: StandIn) -> None:
@@ -255,66 +238,6 @@ def check_what_is_dropped_is_given_back(s: StandIn) -> None:
         device.allocate(4, "late")
 
 
-PAIRS = (
-    ("hipStreamCreateWithFlags", "hipStreamDestroy"),
-    ("hipModuleLoadData", "hipModuleUnload"),
-    ("hipGraphInstantiateWithFlags", "hipGraphExecDestroy"),
-    ("hipMalloc", "hipFree"),
-)
-
-
-def check_an_opening_gives_all_back(s: StandIn) -> None:
-    for is_closed in (True, False):
-        gc.collect()
-        used = s.used()
-        s.log()
-        device = fresh()
-        arena, ready = prepared(device)
-        assert ready.record()
-        ready.run()
-        device.copy_out(arena, 0, 4)
-        if is_closed:
-            device.close()
-            device.close()
-        del arena, ready, device
-        gc.collect()
-        calls = [row.split()[0] for row in s.log()]
-        for make, give_back in PAIRS:
-            assert calls.count(make) == calls.count(give_back) == 1, (is_closed, make, calls)
-        assert s.used() == used
-
-
-def check_a_lost_device_is_remembered(s: StandIn) -> None:
-    device = fresh()
-    arena, ready = prepared(device)
-    s.fail("hipStreamSynchronize", 719)
-    with pytest.raises(DeviceLost, match="copy_out"):
-        device.copy_out(arena, 0, 4)
-    for act in (
-        device.need_open, ready.run, ready.record, ready.timed,
-        lambda: device.allocate(4, "late"), lambda: device.copy_out(arena, 0, 4),
-        lambda: device.load([test_base.axpy(device)]),
-    ):  # fmt: skip
-        with pytest.raises(DeviceLost, match="hip:0 was lost before: copy_out: hipErrorLaunch"):
-            act()
-    s.log()
-    device.free(arena)
-    device.close()
-    assert s.log() == []
-    for call in ("hipModuleLoadData", "hipModuleGetFunction"):
-        device = fresh()
-        s.fail(call, 719)
-        with pytest.raises(DeviceLost, match="kernel axpy: hipModule"):
-            device.load([test_base.axpy(device)])
-        with pytest.raises(DeviceLost, match="was lost before"):
-            device.need_open()
-    device = fresh()
-    arena = device.allocate(4, "arena")
-    s.fail("hipFree", 719)
-    with pytest.raises(DeviceLost, match="hipFree"):
-        device.close()
-
-
 def check_the_runtime_takes_no_code_of_another_maker(s: StandIn) -> None:
     api = HipApi(0)
     with pytest.raises(BackendError, match="hipModuleLoadData: hipErrorNoBinaryForGpu"):
@@ -413,7 +336,7 @@ def check_a_session_replays_its_capture(s: StandIn) -> None:
 
 CHECKS: dict[str, Callable[[StandIn], None]] = {
     name.removeprefix("check_"): made
-    for name, made in sorted(globals().items())
+    for name, made in sorted({**globals(), **vars(ending_checks)}.items())
     if name.startswith("check_") and name not in ("check_form",)
 }
 
