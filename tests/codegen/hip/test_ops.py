@@ -188,6 +188,16 @@ def test_a_dtype_that_an_op_lacks_is_refused_by_name():
         emit(Kernel("k", (), (), (), (), 1, None, (undef, ins)), MI300X)
 
 
+@pytest.mark.parametrize(
+    "scope, call", [("group", "__threadfence_block();"), ("device", "__threadfence();")]
+)
+def test_a_fence_reaches_as_far_as_it_says(scope: str, call: str):
+    k = KernelBuilder("fence", 1)
+    k.do("fence", scope=scope)
+    text = emit(k.kernel(), MI300X).text
+    assert [row.strip() for row in text.splitlines() if "threadfence" in row] == [call]
+
+
 def test_a_fence_of_the_copy_engine_is_refused():
     k = KernelBuilder("fence", 1)
     k.do("fence", scope="async")

@@ -89,6 +89,15 @@ def test_a_text_has_the_functions_that_it_calls_and_no_others():
     assert text.index("bool is_nan(") < text.index("float nan_max(")
 
 
+def test_the_barrier_of_a_wave_gives_out_what_was_written_and_takes_in_what_others_wrote():
+    rows = [row.strip() for row in FUNCTIONS["wave_barrier"].text.splitlines() if "__" in row]
+    assert rows[1:] == [
+        '__builtin_amdgcn_fence(__ATOMIC_RELEASE, "wavefront");',
+        "__builtin_amdgcn_wave_barrier();",
+        '__builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "wavefront");',
+    ]
+
+
 def test_every_call_names_a_function():
     for row in FUNCTIONS.values():
         assert set(row.calls) <= set(FUNCTIONS)
