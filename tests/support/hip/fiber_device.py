@@ -267,7 +267,7 @@ def _same(r: Region, mine: np.ndarray, other: np.ndarray, code: Code) -> None:
     (differ,) = np.nonzero(mine != other)
     if differ.size:
         raise LaunchError(
-            f"kernel {code.name}: what it leaves hangs on which lane of a group runs first: "
+            f"kernel {code.name}: what it leaves hangs on which lane or group runs first: "
             f"{differ.size} bytes of {r.space} [{r.start}, {r.stop}), the first at {differ[0]:+d}"
         )
 
@@ -318,7 +318,8 @@ def fiber_limits(wave: int) -> DeviceLimits:
 
 class FiberDevice:
     """`backends.base.Device` over the fiber runner. `order` 0 runs a group's lanes forward, 1
-    backward; 2 runs a launch twice, each group in both orders, and wants the same bytes left."""
+    backward; 2 runs a launch twice, groups and the lanes of each in both orders, and wants the same
+    bytes left."""
 
     def __init__(self, wave: int, order: int = 2, limits: DeviceLimits | None = None) -> None:
         gxx.require_gxx()

@@ -251,7 +251,7 @@ unsigned poot_wave_lane() { return own % now.wave; }
 void* poot_board_at() { return &boards[own / now.wave][fibers[own].meetings & 1]; }
 
 // Runs a grid. `order` 0: lanes forward, 1: backward, 2: by turns of groups, the first forward, 3:
-// by turns, the first backward.
+// the other way round in everything: groups from the last on, each with its lanes turned.
 // `meets` is 0 where no lane waits for another. Returns the kind of error, 0 for none.
 int poot_run(call_t call, void** args, const unsigned* grid, unsigned lanes, unsigned wave, int meets,
              int order, char* shared, char* shared_stop, report* out) {
@@ -270,17 +270,15 @@ int poot_run(call_t call, void** args, const unsigned* grid, unsigned lanes, uns
   sigaction(SIGBUS, &act, &old_bus);
   is_running = true;
   if (!sigsetjmp(escape, 1)) {
-    unsigned count = 0;
-    for (unsigned z = 0; z < grid[2]; ++z) {
-      for (unsigned y = 0; y < grid[1]; ++y) {
-        for (unsigned x = 0; x < grid[0]; ++x) {
-          blockIdx = {x, y, z};
-          const bool backward = order < 2 ? order == 1 : (count++ + order) % 2 == 1;
-          if (shared) memset(shared, 0xff, shared_stop - shared);
-          if (meets) run_group(backward);
-          else run_alone(backward);
-        }
-      }
+    const uint64_t groups = (uint64_t)grid[0] * grid[1] * grid[2];
+    for (uint64_t n = 0; n < groups; ++n) {
+      const uint64_t at = order == 3 ? groups - 1 - n : n;
+      const uint64_t rows = at / grid[0];
+      blockIdx = {(unsigned)(at % grid[0]), (unsigned)(rows % grid[1]), (unsigned)(rows / grid[1])};
+      const bool backward = order < 2 ? order == 1 : (at + order) % 2 == 1;
+      if (shared) memset(shared, 0xff, shared_stop - shared);
+      if (meets) run_group(backward);
+      else run_alone(backward);
     }
   }
   is_running = false;

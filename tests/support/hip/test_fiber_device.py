@@ -53,7 +53,7 @@ def test_a_removed_barrier_in_a_launch_of_one_group_is_reported(wave: int, by: i
     assert np.isnan(shifted(bad, 1 - hides)).any()
     with pytest.raises(LaunchError) as caught:
         shifted(bad, 2)
-    said = "kernel shift: what it leaves hangs on which lane of a group runs first"
+    said = "kernel shift: what it leaves hangs on which lane or group runs first"
     assert said in caught.value.message
     assert "508 bytes of arena" in caught.value.message
 
@@ -61,6 +61,17 @@ def test_a_removed_barrier_in_a_launch_of_one_group_is_reported(wave: int, by: i
 def test_a_removed_barrier_is_reported_in_a_launch_of_several_groups(wave: int):
     with pytest.raises(LaunchError, match="kernel rotate: what it leaves hangs on which lane"):
         run(wave, planted.without_barrier(fiber_limits(wave)))
+
+
+def test_a_group_that_reads_what_another_wrote_is_reported(wave: int):
+    k = KernelBuilder("chain", planted.LANES)
+    y = k.param("y", "f32", 4 * planted.LANES, "rw")
+    before = k.op("max", k.group_id(0) - 1, 0)
+    other = k.load(y, before * planted.LANES + k.lane())
+    k.store(y, k.group_id(0) * planted.LANES + k.lane(), other + 1.0)
+    given = {"y": np.zeros(4 * planted.LANES, np.float32)}
+    with pytest.raises(LaunchError, match="kernel chain: what it leaves hangs on which lane or"):
+        launch_code(FiberDevice(wave), emit(k.kernel(), fiber_limits(wave)), given, (4, 1, 1))
 
 
 def test_what_is_updated_in_place_is_updated_once(wave: int):

@@ -20,6 +20,7 @@ GRID = (2, 1, 1)
 STEPS = (
     "softmax-f32", "argmax-f32", "topk-i32", "linear-f32", "matmul-f16-shared", "matmul-f32-tiled",
     "attention-decode", "attention-bf16", "row-update-f16-33",
+    "best-5-f32", "selected-0-f32",
 )  # fmt: skip
 SANITIZERS = ("thread", "address,undefined")
 
