@@ -52,7 +52,7 @@ def test_a_session_that_another_thread_uses_for_a_while_costs_no_request_anythin
             raise SessionBusy("another thread")
         return step(*given, **slots)  # pyright: ignore[reportArgumentType] - what the engine gave
 
-    rig.session.step = busy  # pyright: ignore[reportAttributeAccessIssue] - a method
+    rig.session.step = busy
     handle = rig.ask([1, 2], 6)
     rig.engine.run()
     assert list(handle.result(0).tokens) == continued([1, 2], 6)
