@@ -10,7 +10,9 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 import pytest
+import torch
 from safetensors.numpy import save_file
+from safetensors.torch import save_file as save_torch
 
 from poot.errors import FormatError, RequestError
 from poot.llm.adapters import Adapter, AdapterShelf, Modules, read_adapter
@@ -202,3 +204,36 @@ def test_places_are_used_again_when_nobody_runs_with_them():
     assert (shelf.generation(0), shelf.names) == (0, ("0", "2", "late"))
     with pytest.raises(RequestError, match="needs a name"):
         shelf.load("", one())
+
+
+@pytest.mark.parametrize("alpha", ["1" + "0" * 400, "1" + "0" * 9000, "1e308", "NaN", "-1e9"])
+def test_a_scale_that_is_absurd_is_refused(alpha: str, tmp_path: Path):
+    write(tmp_path, tensors_of(1))
+    text = f'{{"peft_type": "LORA", "r": 4, "lora_alpha": {alpha}}}'
+    (tmp_path / "adapter_config.json").write_text(text)
+    with pytest.raises(FormatError) as e:
+        read(tmp_path)
+    assert len(e.value.message) < 250
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"bias": ' + "[" * 900 + "]" * 900 + "}"])
+def test_a_configuration_that_nests_deep_is_refused(text: str, tmp_path: Path):
+    write(tmp_path, tensors_of(1))
+    (tmp_path / "adapter_config.json").write_text(text)
+    with pytest.raises(FormatError):
+        read(tmp_path)
+
+
+def test_factors_that_the_scale_makes_infinite_are_refused(tmp_path: Path):
+    big = {k: np.full_like(v, 1e37) for k, v in tensors_of(1).items()}
+    with pytest.raises(FormatError, match="passes what f32 holds"):
+        read(write(tmp_path, big, {"lora_alpha": 4096}))
+
+
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2, torch.int64])
+def test_factors_of_dtypes_that_hold_no_adapter_are_refused(dtype: torch.dtype, tmp_path: Path):
+    write(tmp_path, tensors_of(1))
+    held = {k: torch.tensor(v).to(dtype) for k, v in tensors_of(1).items()}
+    save_torch(held, tmp_path / "adapter_model.safetensors")
+    with pytest.raises(FormatError, match="adapter_model"):
+        read(tmp_path)

@@ -460,9 +460,10 @@ def test_metrics_are_read_by_others_while_the_engine_steps():
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_when_the_engines_thread_ends_by_a_mistake_everybody_is_told():
     rig = Rig()
-    rig.session.faults.at, rig.session.faults.error = {2}, ZeroDivisionError
-    rig.engine.start()
     handles = [rig.ask([n], 9) for n in range(3)]
+    rig.engine.step()
+    rig.engine.scheduler.plan = lambda: 1 // 0  # pyright: ignore[reportAttributeAccessIssue] - a mistake
+    rig.engine.start()
     for handle in handles:
         with pytest.raises(PootError, match="the engine's thread ended: ZeroDivisionError"):
             handle.result(10)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
@@ -170,3 +172,33 @@ def test_presence_and_frequency_take_from_what_came_after_the_prompt():
     for name in ("presence", "frequency"):
         with pytest.raises(RequestError, match=f"{name} is nan"):
             Sampling(**{name: float("nan")})
+
+
+@pytest.mark.parametrize("penalty", [1e-50, 1e-44, 2e-39, 1e39, math.inf, math.nan])
+def test_a_penalty_that_f32_or_its_reciprocal_does_not_hold_is_refused(penalty: float):
+    with pytest.raises(RequestError, match="repetition penalty"):
+        Sampling(penalty=penalty)
+
+
+@pytest.mark.parametrize("name", ["presence", "frequency"])
+def test_what_a_penalty_takes_is_a_number_of_f32(name: str):
+    with pytest.raises(RequestError, match=f"{name} is 1e"):
+        Sampling(**{name: 1e39})  # pyright: ignore[reportArgumentType] - by name
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        Sampling(penalty=1e-38, temperature=1.0),
+        Sampling(penalty=1e-38),
+        Sampling(presence=-3e38, frequency=-3e38, temperature=1.0),
+        Sampling(presence=3e38, frequency=-3e38, temperature=1.0),
+    ],
+)
+def test_logits_that_penalties_drive_out_of_f32_are_refused_or_chosen_from(how: Sampling):
+    logits = np.array([2.0, 900.0, -1.0], np.float32)
+    if how.presence > 0:
+        assert sample(logits, how, 1, [1]) == 1
+        return
+    with pytest.raises(ValidationError, match="the penalties make inf"):
+        sample(logits, how, 2, [1, 1])

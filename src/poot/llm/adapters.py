@@ -34,6 +34,8 @@ _NEUTRAL: dict[str, tuple[object, ...]] = {
     "layer_replication": (None,),
     "trainable_token_indices": (None,),
 }
+MOST_ALPHA, MOST_SAID = 1 << 24, 60
+_FACTOR_DTYPES = ("float16", "bfloat16", "float32", "float64")
 F32 = NDArray[np.float32]
 
 
@@ -186,7 +188,8 @@ def read_adapter(folder: Path | str, modules: Modules) -> Adapter:
     halves: dict[tuple[int, str], dict[str, F32]] = {}
     try:
         tensors = load_file(path)
-    except (OSError, SafetensorError) as e:
+    except (OSError, SafetensorError, AttributeError, TypeError, ValueError, KeyError) as e:
+        # numpy's reader meets dtypes that numpy hasn't by errors of Python's own
         raise FormatError(f"{path.name} can't be read: {e}") from e
     for key, values in sorted(tensors.items()):
         layer, matrix, factor = _place(key, path.name, modules)
@@ -198,7 +201,11 @@ def read_adapter(folder: Path | str, modules: Modules) -> Adapter:
                 f"{path.name}: {matrix} of layer {layer} needs lora_A [{rank}, in] and lora_B "
                 f"[out, {rank}]: { ({k: list(v.shape) for k, v in sorted(pair.items())}) }"
             )
-        b = pair["B"] * np.float32(scale)
+        with np.errstate(over="ignore"):
+            b = pair["B"] * np.float32(scale)
+        if not np.isfinite(b).all():
+            raise FormatError(f"{path.name}: lora_B of {matrix} in layer {layer} times the scale "
+                              f"{scale} passes what f32 holds")  # fmt: skip
         if matrix in modules.pairs:
             b = _in_pairs(b, modules.pairs[matrix])
         factors[layer, matrix] = (pair["A"], np.ascontiguousarray(b.T))
@@ -210,7 +217,7 @@ def read_adapter(folder: Path | str, modules: Modules) -> Adapter:
 def _config(path: Path) -> dict[str, object]:
     try:
         config: object = json.loads(path.read_text())
-    except (OSError, ValueError) as e:
+    except (OSError, ValueError, RecursionError) as e:
         raise FormatError(f"{path.name} can't be read: {e}") from e
     if not isinstance(config, dict):
         raise FormatError(f"{path.name} is no JSON object")
@@ -222,14 +229,25 @@ def _scale(config: dict[str, object], name: str) -> tuple[int, float]:
     for key, neutral in _NEUTRAL.items():
         if key in config and config[key] not in neutral:
             raise FormatError(
-                f"adapter {name}: {key} is {config[key]!r}; poot does no such adapter"
+                f"adapter {name}: {key} is {_said(config[key])}; poot does no such adapter"
             )
     rank, alpha = config.get("r"), config.get("lora_alpha")
     if not isinstance(rank, int) or isinstance(rank, bool) or not 1 <= rank <= 1 << 12:
-        raise FormatError(f"adapter {name}: r is {rank!r}; needs an integer from 1 to 4096")
-    if not isinstance(alpha, int | float) or isinstance(alpha, bool) or not math.isfinite(alpha):
-        raise FormatError(f"adapter {name}: lora_alpha is {alpha!r}; needs a number")
-    return rank, alpha / (math.sqrt(rank) if config.get("use_rslora") else rank)
+        raise FormatError(f"adapter {name}: r is {_said(rank)}; needs an integer from 1 to 4096")
+    number = alpha if isinstance(alpha, int | float) and not isinstance(alpha, bool) else None
+    if number is None or not abs(number) <= MOST_ALPHA:
+        raise FormatError(
+            f"adapter {name}: lora_alpha is {_said(alpha)}; needs a number up to 2^24"
+        )
+    return rank, number / (math.sqrt(rank) if config.get("use_rslora") else rank)
+
+
+def _said(value: object) -> str:
+    """What a file says, cut to a length that a message bears."""
+    if isinstance(value, dict | list):
+        return "a list" if isinstance(value, list) else "an object"
+    text = repr(value)
+    return text if len(text) <= MOST_SAID else f"{text[:MOST_SAID]}..."
 
 
 def _place(key: str, name: str, modules: Modules) -> tuple[int, str, str]:
@@ -246,7 +264,12 @@ def _place(key: str, name: str, modules: Modules) -> tuple[int, str, str]:
 
 
 def _checked(values: np.ndarray, key: str, name: str) -> F32:
-    wide = values.astype(np.float32)
+    if values.dtype.name not in _FACTOR_DTYPES:
+        raise FormatError(
+            f"{name}: tensor {key} is {values.dtype}; factors are f16, bf16, f32 or f64"
+        )
+    with np.errstate(over="ignore"):
+        wide = values.astype(np.float32)
     if wide.ndim != 2 or not np.isfinite(wide).all():
         raise FormatError(
             f"{name}: tensor {key} {list(wide.shape)} needs two axes of finite numbers"

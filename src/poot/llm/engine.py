@@ -21,9 +21,11 @@ from poot.errors import (
     DeviceLost,
     PootError,
     RequestError,
+    SessionBusy,
     ValidationError,
 )
 from poot.llm.adapters import Adapter, AdapterShelf
+from poot.llm.faults import fault, patiently
 from poot.llm.job import Job
 from poot.llm.layout import Layout
 from poot.llm.metrics import Metrics, Tally
@@ -38,7 +40,7 @@ from poot.llm.request import (
     Listener,
     Request,
 )
-from poot.llm.scheduler import Scheduler, Sequence, StepPlan
+from poot.llm.scheduler import Part, Scheduler, Sequence, StepPlan
 from poot.llm.stepper import Bound, Drawn, Outcome, Stepper, Want
 from poot.llm.tokenizer import Tokenizer
 
@@ -94,10 +96,12 @@ class Engine:
         self._tally = Tally()
         self._wake = threading.Condition()
         self._stepping = threading.RLock()
+        self._steps_in: int | None = None  # the thread that is inside a step
         self._inbox: list[Callable[[], None]] = []
         self._jobs: dict[Handle, Job] = {}
         self._by_sequence: dict[Sequence, Job] = {}
         self._count = 0
+        self._part: Part | None = None  # what a step computes just now
         self._in_line = 0
         self._failed: PootError | None = None
         self._failures_in_row = 0
@@ -152,10 +156,12 @@ class Engine:
         """Makes an adapter known by a name, between two steps. Under a name that is there already,
         requests that run go on with the old one; new ones get this one. Raises RequestError where
         it doesn't fit, or no place is free."""
-        self._between(lambda: self.adapters.load(name, adapter))
+        self._need_between("load_adapter")
+        self._between(lambda: patiently(lambda: self.adapters.load(name, adapter)))
 
     def unload_adapter(self, name: str) -> None:
         """Forgets a name; requests that run with it go on. Raises RequestError for one unknown."""
+        self._need_between("unload_adapter")
         self._between(lambda: self.adapters.unload(name))
 
     def rebind(self, weights: Mapping[str, object], digest: str | None = None) -> None:
@@ -165,9 +171,10 @@ class Engine:
         what `poot.session.Session.rebind` raises."""
 
         def change() -> None:
-            self._session.rebind(weights)
+            patiently(lambda: self._session.rebind(weights))
             self._changed(digest)
 
+        self._need_between("rebind")
         self._between(change)
 
     def _changed(self, digest: str | None) -> None:
@@ -178,6 +185,14 @@ class Engine:
         for sequence, job in self._by_sequence.items():
             sequence.identity = self._identity(job.handle.request, sequence.adapter)
 
+    def _need_between(self, what: str) -> None:
+        """Raises RequestError in a listener: it is called from inside a step."""
+        if self._steps_in == threading.get_ident():
+            raise RequestError(
+                f"{what} can't be called from a request's listener, which runs inside a step; call "
+                "it from another thread, or after the step"
+            )
+
     def _between(self, action: Callable[[], T]) -> T:
         """Runs an action in the stepping thread, between two steps."""
         done: Future[T] = Future()
@@ -185,7 +200,7 @@ class Engine:
         def run() -> None:
             try:
                 done.set_result(action())
-            except PootError as e:
+            except BaseException as e:  # the caller's to see; the engine goes on
                 done.set_exception(e)
 
         with self._wake:
@@ -219,7 +234,8 @@ class Engine:
 
     def stop(self, *, drain: bool = True, timeout: float | None = None) -> None:
         """Takes no more requests. With `drain` those submitted run to their end, within `timeout`
-        seconds; the rest are cancelled."""
+        seconds; the rest are cancelled. Raises RequestError in a listener."""
+        self._need_between("stop")
         with self._wake:
             self._closing = True
             self._wake.notify_all()
@@ -282,38 +298,53 @@ class Engine:
             pass
 
     def step(self) -> bool:
-        """Takes in what came, and runs one step. False where there was nothing to do."""
+        """Takes in what came, and runs one step. False where there was nothing to do. Raises
+        RequestError in a listener."""
+        self._need_between("step")
         with self._stepping:
-            self._take_in()
-            if self._failed is not None:
-                return False
-            if self._session.binds != self._binds:
-                self._changed(None)
-            self._expire()
-            plan = self.scheduler.plan()
-            if plan is None:
-                return False
-            began = time.perf_counter()
+            self._steps_in = threading.get_ident()
             try:
-                self._run(plan)
-                self._failures_in_row = 0
-            except (BackendError, BindError, ValidationError) as e:
-                self._tally.failures += 1
-                self._after_failure(plan, e)
-            self._tally.busy += time.perf_counter() - began
-            self._tally.steps += 1
-            return True
+                return self._step()
+            finally:
+                self._steps_in = None
+
+    def _step(self) -> bool:
+        self._take_in()
+        if self._failed is not None:
+            return False
+        if self._session.binds != self._binds:
+            self._changed(None)
+        self._expire()
+        plan = self.scheduler.plan()
+        if plan is None:
+            return False
+        began = time.perf_counter()
+        try:
+            self._run(plan)
+            self._failures_in_row = 0
+        except Exception as e:
+            self._tally.failures += 1
+            self._after_failure(plan, e)
+        self._tally.busy += time.perf_counter() - began
+        self._tally.steps += 1
+        return True
 
     def _take_in(self) -> None:
-        with self._wake:
-            todo, self._inbox = self._inbox, []
-        for action in todo:
+        for _ in range(len(self._inbox)):  # what an action adds waits for the next time
+            with self._wake:
+                action = self._inbox.pop(0)
             action()
 
     def _begin(self, handle: Handle, number: int, now: float, place: int) -> None:
-        request = handle.request
         job = Job(handle, now, self._tokenizer, place)
         self._jobs[handle] = job
+        try:
+            self._line_up(job, number)
+        except Exception as e:
+            self._end(job, ERROR, fault(e, "the request could not be put in line"))
+
+    def _line_up(self, job: Job, number: int) -> None:
+        request, place = job.handle.request, job.place
         if self._failed is not None:
             self._end(job, ERROR, self._failed)
             return
@@ -336,16 +367,22 @@ class Engine:
                 self._end(job, DEADLINE)
 
     def _run(self, plan: StepPlan) -> None:
+        self._part = None
         for source, target in plan.copies:
-            self._stepper.copy(source, target)
+            patiently(lambda pair=(source, target): self._stepper.copy(*pair))
         for part in plan.parts:
-            outcomes = self._stepper.run(part, self._want)
+            self._part = part
+            outcomes = patiently(lambda part=part: self._stepper.run(part, self._want))
             if self._session.binds != self._binds:
                 return  # of which Weights this came is not known: the next step computes it anew
             self._tally.rows += part.bucket * part.tokens
             self._tally.padded += part.padding
             for (sequence, count), outcome in zip(part.rows, outcomes, strict=True):
-                self._advance(sequence, count, outcome)
+                try:
+                    self._advance(sequence, count, outcome)
+                except Exception as e:
+                    if sequence in self._by_sequence:
+                        self._end(self._by_sequence[sequence], ERROR, fault(e, "a token was lost"))
 
     def _want(self, sequence: Sequence) -> Want:
         request = self._by_sequence[sequence].handle.request
@@ -368,31 +405,40 @@ class Engine:
             if job.first is None:
                 job.first = self._clock() - job.began
                 self._tally.first.append(job.first)
-            if job.show(outcome):
+            is_over = job.show(outcome)
+            if job.handle.fault is not None:
+                self._end(job, ERROR, job.handle.fault)
+            elif is_over:
                 self._end(job, STOP)
             elif len(sequence.tokens) == sequence.limit:
                 self._end(job, LENGTH)
 
-    def _after_failure(self, plan: StepPlan, error: PootError) -> None:
+    def _after_failure(self, plan: StepPlan, error: Exception) -> None:
         """A step that a guard or a check stopped has changed nothing: its requests end with the
         error. One that the driver stopped may have left pools half written: they are zeroed, and
-        what runs is computed anew."""
-        if not isinstance(error, BackendError):
-            for sequence in {s for part in plan.parts for s, _ in part.rows}:
+        what runs is computed anew. So too after an error that nobody foresaw, but for the
+        requests of the part that met it, which end with it."""
+        last = error if isinstance(error, BackendError | SessionBusy) else None
+        if last is None:
+            is_known = isinstance(error, BindError | ValidationError)
+            told = error if is_known else fault(error, "a step failed")
+            parts = plan.parts if is_known or self._part is None else (self._part,)
+            for sequence in {s for part in parts for s, _ in part.rows}:
                 if sequence in self._by_sequence:
-                    self._end(self._by_sequence[sequence], ERROR, error)
-            return
+                    self._end(self._by_sequence[sequence], ERROR, told)
+            if is_known:
+                return
         self.scheduler.restart()
         while True:
-            self._failures_in_row += 1
-            if isinstance(error, DeviceLost) or self._failures_in_row > self.options.retries:
-                self._give_up(error)
+            self._failures_in_row += last is not None
+            if isinstance(last, DeviceLost) or self._failures_in_row > self.options.retries:
+                self._give_up(last or fault(error, "a step failed"))
                 return
             try:
-                self._stepper.clear()
+                patiently(self._stepper.clear)
                 return
-            except BackendError as again:
-                error = again
+            except Exception as again:
+                last = again if isinstance(again, PootError) else fault(again, "clearing failed")
 
     def _give_up(self, error: PootError) -> None:
         with self._wake:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from poot.errors import PootError
-from poot.llm.request import Finish, Handle, Piece
+from poot.llm.faults import fault
+from poot.llm.request import ERROR, Finish, Handle, Piece
 from poot.llm.scheduler import Sequence
 from poot.llm.stepper import Drawn
 from poot.llm.text_stops import StopText
@@ -42,7 +43,11 @@ class Job:
     def close(self, reason: str, now: float, cached: int, error: PootError | None) -> None:
         """Hands on the text that was held back, and the end."""
         if self._text.hit is None and self._decoder is not None:
-            rest = self._text.push(self._decoder.end()) + self._text.end()
+            try:
+                rest = self._text.push(self._decoder.end()) + self._text.end()
+            except Exception as e:
+                rest, reason = "", ERROR
+                error = error or fault(e, "the text's end was lost")
             if rest:
                 self.handle.put(Piece(None, rest))
         self.handle.put(

@@ -5,10 +5,11 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from queue import Empty, SimpleQueue
 
 from poot.errors import PootError, RequestError
+from poot.llm.faults import fault
 from poot.llm.sampling import Sampling
 
 STOP, LENGTH, CANCELLED, DEADLINE, ERROR = "stop", "length", "cancelled", "deadline", "error"
@@ -106,7 +107,8 @@ class Result:
 class Handle:
     """A submitted request. Iterating gives its pieces as they come, each once; `result` waits for
     the end and gives all. One reader at a time, in any thread. With a listener the events go to it,
-    from the engine's thread, and there is nothing to read."""
+    from the engine's thread, and there is nothing to read. A listener that raises ends its request
+    with the error and hears no more: `result` raises it, and `fault` is it."""
 
     def __init__(
         self, request: Request, cancel: Callable[[Handle], None], listener: Listener | None
@@ -118,6 +120,7 @@ class Handle:
         self._read: list[Piece] = []
         self._done = threading.Event()
         self.finish: Finish | None = None
+        self.fault: PootError | None = None
 
     @property
     def is_done(self) -> bool:
@@ -133,7 +136,14 @@ class Handle:
         if isinstance(event, Finish):
             self.finish = event
         if self._listener is not None:
-            self._listener(event)
+            try:
+                self._listener(event)
+            except Exception as e:
+                self.fault = fault(e, "the request's listener raised")
+                self._listener = None
+                if isinstance(event, Finish):
+                    self.finish = event = replace(event, reason=ERROR, error=self.fault)
+                    self._events.put(event)
         else:
             self._events.put(event)
         if isinstance(event, Finish):

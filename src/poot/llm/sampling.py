@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 
 from poot.errors import RequestError, ValidationError
 
+F32_MOST = float(np.finfo(np.float32).max)
+
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
@@ -49,13 +51,16 @@ class Sampling:
             raise RequestError(f"top_p is {self.top_p}; needs a number above 0 and up to 1")
         if not 0 <= self.min_p <= 1:
             raise RequestError(f"min_p is {self.min_p}; needs a number from 0 to 1")
-        if not (math.isfinite(self.penalty) and self.penalty > 0):
+        if not 1 / F32_MOST <= self.penalty <= F32_MOST:
             raise RequestError(
-                f"the repetition penalty is {self.penalty}; needs a number above 0, 1 for none"
+                f"the repetition penalty is {self.penalty}; needs a number above 0, 1 for none, "
+                "that f32 holds, as it does one divided by it"
             )
         for name in ("presence", "frequency"):
-            if not math.isfinite(getattr(self, name)):
-                raise RequestError(f"{name} is {getattr(self, name)}; needs a number, 0 for none")
+            if not abs(getattr(self, name)) <= F32_MOST:
+                raise RequestError(
+                    f"{name} is {getattr(self, name)}; needs a number that f32 holds, 0 for none"
+                )
         if not 0 <= self.seed < 1 << 32:
             raise RequestError(f"seed is {self.seed}; needs an integer from 0 to 2^32 - 1")
 
@@ -77,6 +82,10 @@ def sample(logits: NDArray[np.float32], how: Sampling, step: int, seen: Sequence
     greedy = int(np.argmax(logits))
     if logits[greedy] == -np.inf:
         raise ValidationError(f"step {step}: every logit is -inf, so there is no token to choose")
+    if not np.isfinite(logits[greedy]):
+        raise ValidationError(
+            f"step {step}: the penalties make {logits[greedy]} of the logit of token {greedy}"
+        )
     if how.temperature == 0:
         return greedy
     with np.errstate(over="ignore"):
@@ -96,7 +105,8 @@ def penalised(
     if not at.size:
         return logits
     changed, by = logits.copy(), np.float32(penalty)
-    changed[at] = np.where(logits[at] > 0, logits[at] / by, logits[at] * by)
+    with np.errstate(over="ignore"):
+        changed[at] = np.where(logits[at] > 0, logits[at] / by, logits[at] * by)
     return changed
 
 
@@ -104,7 +114,9 @@ def counted(logits: NDArray[np.float32], how: Sampling, new: Sequence[int]) -> N
     """The logits less what `how` takes for the tokens `new`, each as often as it came."""
     at, counts = np.unique(np.array(new, np.intp), return_counts=True)
     changed = logits.copy()
-    changed[at] -= np.float32(how.presence) + np.float32(how.frequency) * counts.astype(np.float32)
+    with np.errstate(over="ignore", invalid="ignore"):
+        less = np.float32(how.presence) + np.float32(how.frequency) * counts.astype(np.float32)
+        changed[at] -= less
     return changed
 
 

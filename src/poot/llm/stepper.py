@@ -216,10 +216,13 @@ def _by_host(logits: Logits, want: Want, token: int | None) -> Outcome:
     """A row's token where the host has to look at its logits."""
     try:
         checked = sample(logits, want.sampling, want.step, want.seen)
+        chosen = checked if token is None else token
+        count = want.logprobs
+        return Drawn(chosen, None if count is None else logprobs(logits, chosen, count))
     except ValidationError as e:
         return e
-    chosen = checked if token is None else token
-    return Drawn(chosen, None if want.logprobs is None else logprobs(logits, chosen, want.logprobs))
+    except Exception as e:  # this row's alone
+        return ValidationError(f"step {want.step}: no token could be chosen: {e}")
 
 
 def logprobs(logits: Logits, token: int, count: int) -> TokenLogprob:

@@ -8,6 +8,7 @@ import math
 import threading
 import time
 from collections.abc import Iterator
+from typing import Any
 from urllib.parse import urlparse
 
 import openai
@@ -245,6 +246,9 @@ def test_a_model_that_is_not_here_is_a_404(running: Running):
 def test_an_adapter_is_a_model_of_its_own_name(running: Running, tmp_path):
     running.engine.load_adapter("style", read(write(tmp_path / "style", tensors_of(3))))
     assert [m.id for m in client(running).models.list()] == ["tiny", "style"]
+    assert client(running).models.retrieve("style").id == "style"
+    with pytest.raises(openai.NotFoundError, match="models: tiny, style"):
+        client(running).models.retrieve("none/such")
     ask = client(running).completions.create
     texts = [ask(model=m, prompt="the a", **GREEDY).choices[0].text for m in ("tiny", "style")]
     assert texts[0] != texts[1]
@@ -376,3 +380,45 @@ def test_a_stop_lets_what_runs_end():
 
 def test_a_failure_of_the_device_is_no_fault_of_the_clients():
     assert refusal(LaunchError("the driver says no")).status_code == 503
+
+
+def test_a_penalty_that_f32_does_not_hold_is_the_clients_fault_and_nobody_elses(running: Running):
+    body = {"model": "tiny", "prompt": "a", "max_tokens": 4, "repetition_penalty": 1e-50}
+    status, answer = post(running, "/v1/completions", body)
+    assert (status, "repetition penalty" in str(answer)) == (400, True)
+    assert running.engine.failed is None
+
+
+def test_a_conversation_goes_on_with_the_message_that_was_answered(running: Running):
+    messages: list[object] = [{"role": "user", "content": "the"}]
+    chat = client(running).chat.completions
+    first = chat.create(model="tiny", messages=messages, **GREEDY)  # pyright: ignore - its own shape
+    messages += [first.choices[0].message, {"role": "user", "content": "a"}]
+    second = chat.create(model="tiny", messages=messages, **GREEDY)  # pyright: ignore - its own shape
+    assert second.usage.prompt_tokens > first.usage.prompt_tokens
+
+
+def test_a_client_that_goes_while_tokens_come_takes_its_request_with_it():
+    made = service()
+    stepper = made.engine._stepper  # pyright: ignore[reportPrivateUsage] - to slow it
+    quick = stepper.run
+
+    def slow(*given: Any) -> Any:
+        time.sleep(0.05)
+        return quick(*given)
+
+    stepper.run = slow
+    with serving(made) as running:
+        where = urlparse(running.url)
+        link = http.client.HTTPConnection(where.hostname or "", where.port, timeout=20)
+        body = {"model": "tiny", "prompt": "a", "max_tokens": 80, "ignore_eos": True}
+        link.request(
+            "POST", "/v1/completions", json.dumps(body), {"Content-Type": "application/json"}
+        )
+        time.sleep(0.3)
+        link.close()
+        until = time.monotonic() + 2.5
+        while not made.engine.metrics().finished:
+            assert time.monotonic() < until, "the request runs on without its client"
+            time.sleep(0.02)
+        assert dict(made.engine.metrics().by_reason) == {"cancelled": 1}

@@ -76,12 +76,24 @@ def test_a_loaded_adapter_is_a_model_until_it_is_unloaded(running: Running):
 
 
 @pytest.mark.parametrize(
-    "path", ["../secret", "link", "loop", "none", "one/adapter_config.json", "a\0b", "/etc"]
+    "path",
+    [
+        "../secret",
+        "link",
+        "loop",
+        "none",
+        "one/adapter_config.json",
+        "a\0b",
+        "/etc",
+        "a" * 300,
+        "one/" + "b" * 256,
+    ],
 )
 def test_folders_elsewhere_are_not_looked_at(running: Running, path: str):
     status, text = post(running, LOAD, lora_name="y", lora_path=path)
     assert status == 400
     assert "lora_path" in text
+    assert "root" not in text, "where the adapters lie is nobody's business"
 
 
 def test_a_whole_path_below_the_root_is_one_of_its_folders(running: Running, root: Path):

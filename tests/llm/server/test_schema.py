@@ -55,3 +55,29 @@ def test_a_chats_scores_follow_both_fields():
     assert chat(logprobs=True).scores() == 0
     assert chat(logprobs=True, top_logprobs=3).scores() == 3
     assert chat().messages[0].text() == "hi"
+
+
+def chat_of(*messages: dict[str, object], **fields: object) -> ChatAsked:
+    return ChatAsked.model_validate({"model": "m", "messages": list(messages), **fields})
+
+
+def test_an_answer_may_be_sent_back_as_it_came():
+    answer = {"role": "assistant", "content": "hi", "refusal": None}
+    assert chat_of(answer).messages[0].text() == "hi"
+    assert chat_of({"role": "assistant", "content": None}).messages[0].text() == ""
+    with pytest.raises(ValidationError):
+        chat_of(answer | {"refusal": "no"})
+    with pytest.raises(ValidationError, match="message of user is null"):
+        chat_of({"role": "user", "content": None})
+
+
+def test_a_developer_speaks_as_the_system():
+    asked = chat_of({"role": "developer", "content": "x"}, {"role": "user", "content": "y"})
+    assert [m.speaker() for m in asked.messages] == ["system", "user"]
+
+
+def test_a_clients_notes_are_let_by_but_nothing_is_stored():
+    message = {"role": "user", "content": "x"}
+    chat_of(message, metadata={"a": "b"}, store=False).check()
+    with pytest.raises(RequestError, match="store is not supported"):
+        chat_of(message, store=True).check()

@@ -103,9 +103,12 @@ def _routes(app: FastAPI, service: Service) -> None:
         return {"status": "ok"}
 
     def models() -> dict[str, object]:
-        rows = [{"id": name, "object": "model", "created": 0, "owned_by": "poot"}
-                for name in service.models()]  # fmt: skip
-        return {"object": "list", "data": rows}
+        return {"object": "list", "data": [_model(name) for name in service.models()]}
+
+    def model(name: str) -> dict[str, object]:
+        if name not in service.models():
+            raise NoSuchModel(f"there is no model {name!r}; models: {', '.join(service.models())}")
+        return _model(name)
 
     def metrics() -> PlainTextResponse:
         return PlainTextResponse(f"{service.engine.metrics()}\n")
@@ -121,8 +124,13 @@ def _routes(app: FastAPI, service: Service) -> None:
     app.get("/health")(health)
     app.get("/metrics")(metrics)
     app.get("/v1/models")(models)
+    app.get("/v1/models/{name:path}")(model)
     app.post("/v1/completions", response_model=None)(completions)
     app.post("/v1/chat/completions", response_model=None)(chat)
+
+
+def _model(name: str) -> dict[str, object]:
+    return {"id": name, "object": "model", "created": 0, "owned_by": "poot"}
 
 
 def _adapter_routes(app: FastAPI, loader: AdapterLoader) -> None:
@@ -190,13 +198,17 @@ async def _whole(running: Running, shape: Shape, work: Work, http: Request) -> R
     """Waits for every choice. A client that goes takes its requests with it."""
     pieces: list[list[Piece]] = [[] for _ in running.handles]
     ends: dict[int, Finish] = {}
+    loop = asyncio.get_running_loop()
+    look = loop.time() + LOOK_S
     try:
         while len(ends) < len(running.handles):
+            if loop.time() >= look:
+                if await http.is_disconnected():
+                    return Response(status_code=499)
+                look = loop.time() + LOOK_S
             try:
                 index, event = await asyncio.wait_for(running.events.get(), LOOK_S)
             except TimeoutError:
-                if await http.is_disconnected():
-                    return Response(status_code=499)
                 continue
             if isinstance(event, Piece):
                 pieces[index].append(event)

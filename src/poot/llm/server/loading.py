@@ -46,9 +46,11 @@ class AdapterLoader:
             raise RequestError("lora_path holds a NUL character")
         try:
             found = (self._root / path).resolve()
-        except (OSError, RuntimeError) as e:  # a loop of links
-            raise RequestError(f"lora_path can't be followed: {e}") from e
-        if not found.is_relative_to(self._root) or not found.is_dir():
+            is_folder = found.is_relative_to(self._root) and found.is_dir()
+        except (OSError, RuntimeError, ValueError) as e:  # a loop of links, a name too long
+            why = (e.strerror if isinstance(e, OSError) else None) or "a loop of links"
+            raise RequestError(f"lora_path can't be followed: {why}") from e
+        if not is_folder:
             raise RequestError("lora_path names no folder among this server's adapters")
         return found
 

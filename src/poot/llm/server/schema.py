@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from poot.errors import RequestError
 
@@ -24,6 +24,7 @@ _NEUTRAL: dict[str, tuple[object, ...]] = {
     "functions": (None, []),
     "audio": (None,),
     "modalities": (None, ["text"]),
+    "store": (None, False),
 }
 
 
@@ -36,7 +37,8 @@ class StreamOptions(BaseModel):
 
 class Asked(BaseModel):
     """What both kinds of completion take. Above OpenAI's fields: `top_k`, `min_p`,
-    `repetition_penalty`, `cache_salt`, `ignore_eos`, `timeout` (seconds)."""
+    `repetition_penalty`, `cache_salt`, `ignore_eos`, `timeout` (seconds). `user` and `metadata`
+    are the client's own notes."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
     model: str = Field(max_length=512)
@@ -57,6 +59,7 @@ class Asked(BaseModel):
     ignore_eos: bool | None = None
     timeout: float | None = Field(None, gt=0)
     user: str | None = None
+    metadata: dict[str, str] | None = None
     logit_bias: object = None
     best_of: object = None
 
@@ -126,18 +129,30 @@ class TextPart(BaseModel):
 
 
 class Message(BaseModel):
-    """One message of a chat."""
+    """One message of a chat. A developer's is a system's. Only an assistant's may be without
+    content; it may come as it was answered, with a refusal of null."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
-    role: Literal["system", "user", "assistant", "tool"]
-    content: str | list[TextPart]
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    content: str | list[TextPart] | None
     name: str | None = None
+    refusal: None = None
+
+    @model_validator(mode="after")
+    def _has_content(self) -> Message:
+        if self.content is None and self.role != "assistant":
+            raise ValueError(f"the content of a message of {self.role} is null; needs text")
+        return self
+
+    def speaker(self) -> str:
+        """The role by which templates know it."""
+        return "system" if self.role == "developer" else self.role
 
     def text(self) -> str:
         """The content as one text."""
         if isinstance(self.content, str):
             return self.content
-        return "".join(part.text for part in self.content)
+        return "".join(part.text for part in self.content or ())
 
 
 class ChatAsked(Asked):
@@ -153,6 +168,7 @@ class ChatAsked(Asked):
     functions: object = None
     audio: object = None
     modalities: object = None
+    store: object = None
 
     def scores(self) -> int | None:
         """How many of the likeliest tokens are scored beside each, None for no scores."""

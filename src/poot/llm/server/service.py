@@ -63,7 +63,7 @@ class Service:
         asked.check()
         if self.template is None:
             raise RequestError(f"the model {self.name} has no chat template; ask for a completion")
-        messages = [{"role": m.role, "content": m.text()} for m in asked.messages]
+        messages = [{"role": m.speaker(), "content": m.text()} for m in asked.messages]
         for i, message in enumerate(messages):
             spelled = self.tokenizer.control_in(message["content"])
             if spelled is not None:

@@ -144,3 +144,21 @@ def test_columns_ordered_by_activation_are_refused(tmp_path: Path):
     save({**parts, "x.g_idx": parts["x.g_idx"][::-1]}, tmp_path)
     with pytest.raises(FormatError, match=r"x\.g_idx orders columns by activation"):
         coded_array(read_tensor_files(tmp_path), CODINGS["gptq"], "x.weight", shape)
+
+
+@pytest.mark.parametrize("scale, what", [(255, "NaN"), (253, "2\\^126")])
+def test_a_scale_of_mxfp4_that_makes_values_infinite_is_refused(
+    scale: int, what: str, tmp_path: Path
+):
+    blocks = np.full((2, 24, 2, 16), 0x77, np.uint8)
+    scales = np.full((2, 24, 2), 252, np.uint8)
+    for held in (252, scale):
+        scales[1, 3, 1] = held
+        save({"x_blocks": blocks, "x_scales": scales}, tmp_path)
+        files = read_tensor_files(tmp_path)
+        if held == 252:
+            matrix = coded_array(files, Coding("mxfp4"), "x", (2, 64, 24))
+            assert np.isfinite(values_of(matrix)).all()
+            continue
+        with pytest.raises(FormatError, match=f"x_scales holds a scale of {what}"):
+            coded_array(files, Coding("mxfp4"), "x", (2, 64, 24))

@@ -114,15 +114,8 @@ def read_bloom(keys: Keys) -> Decoder:
 
 
 def alibi(heads: int) -> tuple[float, ...]:
-    """ALiBi's slopes as Bloom orders them."""
+    """ALiBi's slopes, in the order of Bloom and MPT alike."""
     return tuple(float(slope) for slope in alibi_slopes(heads))
-
-
-def mpt_alibi(heads: int) -> tuple[float, ...]:
-    """ALiBi's slopes as MPT orders them: of the next power of two those at odd places, then those
-    at even ones, as many as there are heads."""
-    whole = alibi(1 << (heads - 1).bit_length())
-    return whole if len(whole) == heads else (whole[1::2] + whole[0::2])[:heads]
 
 
 def read_mpt(keys: Keys) -> Decoder:
@@ -138,7 +131,7 @@ def read_mpt(keys: Keys) -> Decoder:
     head = width // heads
     attention = Heads(
         heads, heads, head, scale=said.real("softmax_scale", 0.0, 1e6, head**-0.5),
-        slopes=mpt_alibi(heads), fused="rows",
+        slopes=alibi(heads), fused="rows",
         clip=said.real("clip_qkv", 0.0, 1e6) if "clip_qkv" in said.values else None,
     )  # fmt: skip
     feed = Dense(width * keys.integer("expansion_ratio", 1, 64, 4), "gelu", is_gated=False)

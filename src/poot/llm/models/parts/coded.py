@@ -30,6 +30,7 @@ from poot.trace import Spec, weight
 T = TypeVar("T")
 Shape = tuple[int, ...]
 MX = 32  # codes of mxfp4 a scale
+MX_MOST, MX_NAN = 252, 255  # 6 * 2^(252 - 127) is the largest value that f32 holds
 _AWQ = (0, 4, 1, 5, 2, 6, 3, 7)  # the place in a word of each of eight consecutive codes
 
 
@@ -172,11 +173,17 @@ def coded_array(
     files: TensorFiles, coding: Coding, tensor: str, shape: Shape
 ) -> Matrix[np.ndarray]:
     """A tensor's parts in poot's order. Raises FormatError where a GPTQ one is in another order
-    than its rows'."""
+    than its rows', or a scale of an mxfp4 one is no number or too large."""
     held = {part: files.raw(name) for part, name in part_names(coding, tensor).items()}
     if coding.method == "mxfp4":
         experts, width, out = shape
         words = np.ascontiguousarray(held["codes"]).view("<u4").reshape(experts, out, width // 8)
+        most = int(held["scales"].max(initial=0))
+        if most > MX_MOST:
+            what = (
+                "NaN" if most == MX_NAN else f"2^{most - 127}, past which f32 doesn't hold values"
+            )
+            raise FormatError(f"tensor {tensor}_scales holds a scale of {what}")
         halves = np.ldexp(np.float32(1), held["scales"].astype(np.int32) - 128)
         return Mx4(words, halves.astype(ml_dtypes.bfloat16))
     if coding.method == "fp8_rows":
