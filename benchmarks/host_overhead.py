@@ -63,7 +63,7 @@ class Still:
         self.taken: ctypes.c_uint32 | None = None
 
     def add_node(self, graph: object, before: object, count: int, node: SimpleNamespace):
-        if self.taken is None:  # the node that takes slots: its first parameter is the ring's address
+        if self.taken is None:  # the node that takes slots: first comes the ring's address
             at = ctypes.c_void_p.from_address(node.kernelParams).value or 0
             self.taken = ctypes.c_uint32.from_address(ctypes.c_uint64.from_address(at).value)
         return 0, Handle(9)
