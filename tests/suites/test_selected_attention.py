@@ -196,6 +196,24 @@ def test_what_follows_the_first_negative_id_and_nan_in_unvisited_slots_never_sho
 
 
 @on()
+def test_a_users_list_of_one_slot_visits_its_block_alone(target: str):
+    def fn(q, k, v, ids, at):
+        return ops.attention_selected(q, k, v, ids, at, ratio=4, scale=0.25)
+
+    kv = poot.slot((1, HKV, 32, D), "f32")
+    specs = (poot.slot((1, HQ, 1, D), "f32"), kv, kv, poot.slot((1, 1, 1, 1), "i32"))
+    program = compile_on(target, poot.trace(fn, (*specs, poot.slot((1, 1), "i32", range=(0, 32)))))
+    assert fused_count(program, "selected_attention") == 1
+    feed = {"q": normal(0, 1, HQ, 1, D), "k": normal(1, 1, HKV, 32, D)}
+    feed |= {"v": normal(2, 1, HKV, 32, D), "ids": np.array([[[[1]]]], np.int32)}
+    feed["at"] = np.array([[29]], np.int32)
+    want, _ = selected.attend(feed["q"], feed["k"], feed["v"], feed["ids"], feed["at"], 4, 0.25)
+    dead = np.setdiff1d(np.arange(32), selected.visited([1], 29, 4))
+    feed["k"][:, :, dead], feed["v"][:, :, dead] = np.nan, np.nan
+    np.testing.assert_allclose(run_program(program, feed).outputs[0], want, atol=2e-5)
+
+
+@on()
 @pytest.mark.parametrize("ratio", [4, 16, 32])
 def test_paged_keys_are_read_where_they_lie_whatever_the_page(target: str, ratio: int):
     """Case 7: pages of 16; a block of 4 or 16 lies in one, one of 32 in two."""

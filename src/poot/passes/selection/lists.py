@@ -42,14 +42,16 @@ _TWICE = Of(
 _TIMES = Of("reduce", (Of("select", (_TWICE, Number(1), Number(0))),), kind="max", axis=-1)
 _FRESH = Of("lt", (Reshaped(_TIMES), Number(1)))
 _EARLY = Of("lt", (_IDS, Bind("count")))
-_WRONG = Of(
-    "select",
-    (
-        Of("and", (listed(_IDS), Of("not", (Of("and", (_EARLY, _FRESH)),)))),
-        _IDS,
-        Number(-1),
-    ),
-)
+
+
+def _wrong(fresh: Of | Bind) -> Of:
+    """What a guard is of: an id that is listed and not both early and `fresh`, else -1."""
+    early = Of("not", (Of("and", (_EARLY, fresh)),))
+    return Of("select", (Of("and", (listed(_IDS), early)), _IDS, Number(-1)))
+
+
+_WRONG = _wrong(_FRESH)
+_WRONG_OF_ONE = _wrong(Bind("fresh"))  # a list of one slot names no block twice
 _HELD = Of("select", (Bind("held"), _IDS, Number(-1)))
 
 
@@ -67,13 +69,15 @@ def candidates_of(scope: Scope, ids: Var, declared: frozenset[int]) -> Count | s
         return "what holds its ids is no guard"
     if (int_attr(guard, "lo"), int_attr(guard, "hi")) != (-1, 0):
         return "what holds its ids is a guard of something else"
-    wrong = match(scope, guard.ins[0], _WRONG, {"ids": held["ids"]})
+    batch, heads, rows, k = ids.type.shape
+    form = _WRONG_OF_ONE if k == 1 else _WRONG
+    wrong = match(scope, guard.ins[0], form, {"ids": held["ids"]})
     if wrong is None:
         return "the guard of its ids does not say that they are unique and of candidates"
-    batch, heads, rows, k = ids.type.shape
-    first, second = (five_axes(var_at(wrong, n)) for n in ("first", "second"))
-    if {first, second} != {(batch, heads, rows, 1, k), (batch, heads, rows, k, 1)}:
-        return "the guard of its ids compares other ids"
+    if k > 1:
+        first, second = (five_axes(var_at(wrong, n)) for n in ("first", "second"))
+        if {first, second} != {(batch, heads, rows, 1, k), (batch, heads, rows, k, 1)}:
+            return "the guard of its ids compares other ids"
     if number_at(wrong, "k") != k:
         return "the guard of its ids ends lists elsewhere"
     if guard.outs[1].id not in declared:
