@@ -87,6 +87,8 @@ def test_a_loaded_adapter_is_a_model_until_it_is_unloaded(running: Running):
         "/etc",
         "a" * 300,
         "one/" + "b" * 256,
+        ".",
+        "one/..",
     ],
 )
 def test_folders_elsewhere_are_not_looked_at(running: Running, path: str):
@@ -94,6 +96,17 @@ def test_folders_elsewhere_are_not_looked_at(running: Running, path: str):
     assert status == 400
     assert "lora_path" in text
     assert "root" not in text, "where the adapters lie is nobody's business"
+
+
+def test_a_folder_with_a_link_to_elsewhere_is_none_of_them(running: Running, root: Path):
+    away = root.parent / "away.safetensors"
+    away.write_bytes((root / "one" / "adapter_model.safetensors").read_bytes())
+    linked = root / "linked"
+    linked.mkdir()
+    config = (root / "one" / "adapter_config.json").read_bytes()
+    (linked / "adapter_config.json").write_bytes(config)
+    (linked / "adapter_model.safetensors").symlink_to(away)
+    assert post(running, LOAD, lora_name="l", lora_path="linked")[0] == 400
 
 
 def test_a_whole_path_below_the_root_is_one_of_its_folders(running: Running, root: Path):

@@ -41,12 +41,18 @@ class AdapterLoader:
         return f"the adapter {name} is loaded"
 
     def _folder(self, path: str) -> Path:
-        """A folder below the root, links followed. What lies elsewhere is not looked at."""
+        """A folder below the root whose files lie below it too, links followed. What lies elsewhere
+        is not looked at."""
         if "\0" in path:
             raise RequestError("lora_path holds a NUL character")
         try:
             found = (self._root / path).resolve()
-            is_folder = found.is_relative_to(self._root) and found.is_dir()
+            is_below = found.is_relative_to(self._root) and found != self._root
+            is_folder = (
+                is_below
+                and found.is_dir()
+                and all(file.resolve().is_relative_to(self._root) for file in found.iterdir())
+            )
         except (OSError, RuntimeError, ValueError) as e:  # a loop of links, a name too long
             why = (e.strerror if isinstance(e, OSError) else None) or "a loop of links"
             raise RequestError(f"lora_path can't be followed: {why}") from e
