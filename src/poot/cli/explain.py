@@ -13,7 +13,14 @@ from poot.cli.options import Command, Explain
 from poot.cli.progress import has_rich, reporting
 from poot.errors import RequestError
 from poot.explain.page import page
-from poot.llm.load import Checkpoint, LoadedModel, load_model, read_checkpoint, trace_model
+from poot.llm.load import (
+    Checkpoint,
+    LoadedModel,
+    chunk_slots,
+    load_model,
+    read_checkpoint,
+    trace_model,
+)
 from poot.llm.models.llama import entry_name
 from poot.profile import Profile
 
@@ -86,10 +93,5 @@ def _measured(
 
 def _profile(model: LoadedModel, bucket: int, capacity: int) -> Profile:
     """One run at the cache's last positions, where attention has the most to read."""
-    slots: dict[str, object] = {
-        "tokens": np.zeros(bucket, np.int32),
-        "pos": np.int32(capacity - bucket),
-    }
-    if bucket > 1:
-        slots["last"] = np.int32(bucket - 1)
+    slots = chunk_slots(np.zeros(bucket, np.int32), capacity - bucket, bucket - 1)
     return model.session.profile(entry_name(bucket), **slots)

@@ -56,6 +56,14 @@ class Checkpoint:
         return self.tokenizer.encode(prompt, add_bos=False)
 
 
+def chunk_slots(tokens: NDArray[np.int32], pos: int, last: int) -> dict[str, object]:
+    """The slots of a step of a chunk at `pos`; only a chunk of several tokens has a `last`."""
+    slots: dict[str, object] = {"tokens": tokens, "pos": np.int32(pos)}
+    if len(tokens) > 1:
+        slots["last"] = np.int32(last)
+    return slots
+
+
 @dataclass(frozen=True, slots=True)
 class LoadedModel:
     """A model bound to a device. As a StepFn it runs one chunk in the entry point of its size."""
@@ -67,11 +75,8 @@ class LoadedModel:
     buckets: tuple[int, ...]
 
     def __call__(self, tokens: NDArray[np.int32], pos: int, last: int) -> NDArray[np.float32]:
-        bucket = len(tokens)
-        slots: dict[str, object] = {"tokens": tokens, "pos": np.int32(pos)}
-        if bucket > 1:
-            slots["last"] = np.int32(last)
-        logits = self.session.step(entry_name(bucket), device_outputs=None, **slots)
+        slots = chunk_slots(tokens, pos, last)
+        logits = self.session.step(entry_name(len(tokens)), device_outputs=None, **slots)
         return np.asarray(logits, np.float32)
 
     def generate(
