@@ -4,9 +4,10 @@
 # spirv-val, in .model the checkpoint in two pieces, and the commit in .commit.json.
 # $1: a folder with pycuda's wheel, which PyPI has as source alone.
 #
-# A whole run is two calls on one machine, each of which carries less than 64 MiB:
+# A whole run is three calls on one machine, each of which carries less than 64 MiB:
 #   .whl .gl .commit.json .model/part0 .model/sha256    bash benchmarks/h200_suite.sh first
 #   .commit.json .model/part1                           bash benchmarks/h200_suite.sh second
+#   .commit.json                                        bash benchmarks/h200_suite.sh third
 set -euo pipefail
 cd "$(dirname "$0")/.."
 python=${PYTHON:-.venv/bin/python}

@@ -71,7 +71,8 @@ def test_a_recorded_step_gives_and_refuses_what_a_plain_one_does(seed: int):
 
 
 def ready() -> tuple[Session, FakeDriver]:
-    quick, _, driver = sessions()
+    quick, plain, driver = sessions()
+    plain.close()  # else its memory is freed whenever it is collected, in the midst of a test
     quick.step(x=np.ones((1, 4), np.float32), pos=0, at=1)
     driver.asked.clear()
     return quick, driver
