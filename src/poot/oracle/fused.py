@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from poot.ir.graph import Graph
@@ -58,24 +60,46 @@ def attention(
     window hides is never read into a result, whatever its value holds; lse leaves the sink out.
     Runs over blocks of query rows of at most 64 MiB of scores."""
     given = dict(zip(operands, ins, strict=True))
+    keys = given["read"].shape[1] if "read" in given else given["k"].shape[2]
+
+    def shown(scores: np.ndarray, part: slice) -> tuple[np.ndarray, np.ndarray | None]:
+        if "bias" in given:
+            scores = _masked(at, scores, given["bias"], part, None)
+        if "mask" in given:
+            scores = _masked(at, scores, given["mask"], part, mask_fill)
+        return scores, _hidden(given.get("len"), range(part.start, part.stop), keys, causal, window)
+
+    return attend(at, given, scale, softcap, lse, shown)
+
+
+# What becomes of the scores [B,H,r,Lk] of a slice of query rows, and which of their keys are hidden
+# (None where none is).
+Shown = Callable[[np.ndarray, slice], tuple[np.ndarray, np.ndarray | None]]
+
+
+def attend(
+    at: At,
+    given: dict[str, np.ndarray],
+    scale: float,
+    softcap: float | None,
+    lse: bool,
+    shown: Shown,
+) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
+    """softmax(shown(softcap(q k^T scale))) v over blocks of query rows of at most 64 MiB of scores;
+    with lse also the log of each row's sum."""
     q = at.wide(given["q"])
     k, v = keys_and_values(at, given)
     batch, heads, rows, _ = q.shape
-    keys = k.shape[2]
     out = np.empty((batch, heads, rows, v.shape[-1]), q.dtype)
     logs = np.empty((batch, heads, rows), q.dtype)
     sink = at.wide(given["sink"]).reshape(1, heads, 1, 1) if "sink" in given else None
-    step = max(1, BLOCK_NBYTES // max(1, batch * heads * keys * q.itemsize))
+    step = max(1, BLOCK_NBYTES // max(1, batch * heads * k.shape[2] * q.itemsize))
     for first in range(0, rows, step):
         part = slice(first, min(first + step, rows))
         scores = grouped(q[:, :, part], np.swapaxes(k, -1, -2)) * f32(q, scale)
         if softcap is not None:
             scores = f32(q, softcap) * np.tanh(scores / f32(q, softcap))
-        if "bias" in given:
-            scores = _masked(at, scores, given["bias"], part, None)
-        if "mask" in given:
-            scores = _masked(at, scores, given["mask"], part, mask_fill)
-        hidden = _hidden(given.get("len"), range(part.start, part.stop), keys, causal, window)
+        scores, hidden = shown(scores, part)
         if hidden is not None:
             scores = np.where(hidden, f32(scores, -np.inf), scores)
         out[:, :, part] = weighed(softmax(scores, sink), v, hidden)

@@ -5,15 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from poot.ir.rules.selected import always_of
-from poot.oracle.fused import (
-    BLOCK_NBYTES,
-    f32,
-    grouped,
-    keys_and_values,
-    log_sum,
-    softmax,
-    weighed,
-)
+from poot.oracle.fused import attend, f32
 from poot.oracle.rows import At, row
 
 
@@ -75,28 +67,16 @@ def selected_attention(
     """Numbers among the attributes are rounded to f32 in both modes. Runs over blocks of query rows
     of at most 64 MiB of scores."""
     given = dict(zip(operands, ins, strict=True))
-    q = at.wide(given["q"])
-    k, v = keys_and_values(at, given)
-    batch, heads, rows, _ = q.shape
-    keys = k.shape[2]
-    out = np.empty((batch, heads, rows, v.shape[-1]), q.dtype)
-    logs = np.empty((batch, heads, rows), q.dtype)
-    sink = at.wide(given["sink"]).reshape(1, heads, 1, 1) if "sink" in given else None
-    step = max(1, BLOCK_NBYTES // max(1, batch * heads * keys * q.itemsize))
-    for first in range(0, rows, step):
-        part = slice(first, min(first + step, rows))
-        scores = grouped(q[:, :, part], np.swapaxes(k, -1, -2)) * f32(q, scale)
-        if softcap is not None:
-            scores = f32(q, softcap) * np.tanh(scores / f32(q, softcap))
+    heads = given["q"].shape[1]
+    keys = given["read"].shape[1] if "read" in given else given["k"].shape[2]
+
+    def shown(scores: np.ndarray, part: slice) -> tuple[np.ndarray, np.ndarray]:
         seen = visited(given["ids"][:, :, part], given["positions"][:, part], keys, ratio, always)
         if "len" in given:
             seen = seen & _below(keys, given["len"][:, None, None, None])
-        seen = np.repeat(seen, heads // seen.shape[1], axis=1)
-        scores = np.where(seen, scores, f32(scores, -np.inf))
-        out[:, :, part] = weighed(softmax(scores, sink), v, ~seen)
-        if lse:
-            logs[:, :, part] = log_sum(scores)
-    return (at.held(out), at.held(logs, 1)) if lse else at.held(out)
+        return scores, np.repeat(~seen, heads // seen.shape[1], axis=1)
+
+    return attend(at, given, scale, softcap, lse, shown)
 
 
 def _below(extent: int, limit: np.ndarray) -> np.ndarray:
