@@ -4,6 +4,7 @@ words for all of them."""
 from __future__ import annotations
 
 import os
+import weakref
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol, TypeVar
 
@@ -28,6 +29,29 @@ class OwnBuffer(Protocol):
 
 
 B = TypeVar("B", bound=OwnBuffer)
+
+
+class FinalizedBuffer:
+    """Device memory, freed with its last reference or by `Device.free`, whichever is first:
+    `release(*what)` runs once, and must hold no reference to the buffer."""
+
+    def __init__(
+        self, nbytes: int, label: str, release: Callable[..., object], *what: object
+    ) -> None:
+        self.label = label
+        self._nbytes = nbytes
+        self._release = weakref.finalize(self, release, *what)
+
+    @property
+    def nbytes(self) -> int:
+        return self._nbytes
+
+    @property
+    def is_freed(self) -> bool:
+        return not self._release.alive
+
+    def free(self) -> None:
+        self._release()
 
 
 def need_open(is_open: bool, limits: DeviceLimits, pid: int = 0) -> None:

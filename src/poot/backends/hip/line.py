@@ -11,6 +11,7 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
 from poot.backends.hip.driver import HipApi
+from poot.backends.owned import FinalizedBuffer
 from poot.codegen.kir.nodes import Kernel
 from poot.errors import BackendError, DeviceLost
 
@@ -121,27 +122,14 @@ def close_quietly(line: Line) -> None:
         line.close()
 
 
-class HipBuffer:
-    """Device memory, freed with its last reference or by `Device.free`, whichever is first."""
+class HipBuffer(FinalizedBuffer):
+    """Memory at an address of the device."""
 
     def __init__(self, line: Line, address: int, nbytes: int, label: str) -> None:
+        api = line.api
+        super().__init__(nbytes, label, line.drop, line.made(lambda: api.free(address)))
         self.line = line
         self.address = address
-        self.label = label
-        self._nbytes = nbytes
-        api = line.api
-        self._release = weakref.finalize(self, line.drop, line.made(lambda: api.free(address)))
-
-    @property
-    def nbytes(self) -> int:
-        return self._nbytes
-
-    @property
-    def is_freed(self) -> bool:
-        return not self._release.alive
-
-    def free(self) -> None:
-        self._release()
 
 
 class Loaded:

@@ -22,6 +22,7 @@ from poot.backends.launches import (
     waits,
 )
 from poot.backends.owned import (
+    FinalizedBuffer,
     launch_names,
     need_code,
     need_live,
@@ -60,27 +61,14 @@ def host_free_nbytes() -> int | None:
     return None
 
 
-class VulkanBuffer:
-    """Device memory, freed with its last reference or by `Device.free`, whichever is first."""
+class VulkanBuffer(FinalizedBuffer):
+    """A block of the device's memory."""
 
     def __init__(
         self, block: Block, nbytes: int, label: str, release: Callable[[Block], None]
     ) -> None:
+        super().__init__(nbytes, label, release, block)
         self.block = block
-        self.label = label
-        self._nbytes = nbytes
-        self._release = weakref.finalize(self, release, block)
-
-    @property
-    def nbytes(self) -> int:
-        return self._nbytes
-
-    @property
-    def is_freed(self) -> bool:
-        return not self._release.alive
-
-    def free(self) -> None:
-        self._release()
 
 
 def _let_go(block: Block) -> None:

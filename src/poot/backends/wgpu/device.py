@@ -25,6 +25,7 @@ from poot.backends.launches import (
     padded,
 )
 from poot.backends.owned import (
+    FinalizedBuffer,
     launch_names,
     need_code,
     need_live,
@@ -69,26 +70,16 @@ def _held_until_now(owner: object) -> None:
     """An adopted buffer's end: its owner was held by being asked for here."""
 
 
-class WgpuBuffer:
-    """Device memory, freed with its last reference or by `Device.free`, whichever is first."""
+class WgpuBuffer(FinalizedBuffer):
+    """A buffer of wgpu's. What is dropped waits until the device's lock is held."""
 
     def __init__(
         self, gpu: Gpu, handle: object, nbytes: int, label: str, is_adopted: bool = False
     ) -> None:
-        self.handle = handle
-        self.label = label
-        self._nbytes = nbytes
         gpu_buffer: Any = handle
         self._destroy: Callable[[], None] = _nothing if is_adopted else gpu_buffer.destroy
-        self._release = weakref.finalize(self, gpu.dropped.append, self._destroy)
-
-    @property
-    def nbytes(self) -> int:
-        return self._nbytes
-
-    @property
-    def is_freed(self) -> bool:
-        return not self._release.alive
+        super().__init__(nbytes, label, gpu.dropped.append, self._destroy)
+        self.handle = handle
 
     def free(self) -> None:
         """At once; the caller holds the device's lock."""
