@@ -5,12 +5,17 @@ An `Index` is const + sum of coefficient * atom, where an atom is an i32 registe
 value < extent. Division and remainder by a constant fall away where the ranges allow it, and
 splitting then merging an index gives it back, so a chain of reshapes and transposes costs few
 divisions at run time, often none.
+
+An Indexer also remembers which element number coordinates were split from. Coordinates that a
+chain of reshapes made, each of another split, are so the coordinates of the first number again:
+whatever the chain, equal elements of equal shapes have equal coordinates and equal numbers.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 from poot.codegen.kir.build import BOOL, I32, KernelBuilder, Val
 from poot.errors import CapabilityError
@@ -128,6 +133,34 @@ def flat(coords: Coords, shape: tuple[int, ...]) -> Index:
     return total
 
 
+def _of_wide_axes(
+    coords: Coords, shape: tuple[int, ...]
+) -> tuple[Coords, tuple[int, ...]]:
+    """Coordinates and shape without the axes of one element."""
+    if 1 not in shape:
+        return coords, shape
+    wide = [i for i, n in enumerate(shape) if n != 1]
+    return tuple([coords[i] for i in wide]), tuple([shape[i] for i in wide])
+
+
+def _shared_factor(index: Index, divisor: int) -> tuple[int, Index, Index] | None:
+    """(factor, inner, tail) where index = factor * inner + tail, the factor divides the divisor and
+    tail is below the factor: as many terms as can be are in inner."""
+    terms = sorted(index.terms, key=_factor_of, reverse=True)
+    factors = list(accumulate([c for _, c in terms], math.gcd, initial=divisor))
+    for n in range(len(terms), 0, -1):
+        factor = factors[n]
+        tail = Index(tuple(sorted(terms[n:], key=_order_of)), index.const % factor)
+        if factor > 1 and tail.low >= 0 and tail.high < factor:
+            inner = sorted([(a, c // factor) for a, c in terms[:n]], key=_order_of)
+            return factor, Index(tuple(inner), index.const // factor), tail
+    return None
+
+
+def _factor_of(term: tuple[Atom, int]) -> int:
+    return abs(term[1])
+
+
 @dataclass(slots=True)
 class Indexer:
     """Makes atoms and the divisions that can't be avoided, in one kernel."""
@@ -135,6 +168,11 @@ class Indexer:
     k: KernelBuilder
     _splits: dict[tuple[Index, int], tuple[Index, Index]] = field(
         default_factory=dict[tuple[Index, int], tuple[Index, Index]]
+    )
+    # Coordinates and shape, both without axes of one element -> the number that they were split
+    # from.
+    _numbers: dict[tuple[Coords, tuple[int, ...]], Index] = field(
+        default_factory=dict[tuple[Coords, tuple[int, ...]], Index]
     )
     _made: int = 0
 
@@ -170,7 +208,9 @@ class Indexer:
         return k.lit(const, I32) if total is None else total + const
 
     def divmod(self, index: Index, divisor: int) -> tuple[Index, Index]:
-        """Quotient and remainder of a non-negative index by a positive constant."""
+        """Quotient and remainder of a non-negative index by a positive constant. Terms that the
+        divisor divides leave first; then those that share a factor with it, where the others stay
+        below that factor: (12 * row + col) / 24 is row / 2 for a col below 12."""
         assert divisor > 0, divisor
         if divisor == 1:
             return index, ZERO
@@ -186,11 +226,11 @@ class Indexer:
         return outside + quotient, remainder
 
     def _split(self, index: Index, divisor: int) -> tuple[Index, Index]:
-        common = math.gcd(divisor, *(c for _, c in index.terms))
-        if common > 1:  # what the constant has below it stays in the remainder
-            inner = Index(tuple((a, c // common) for a, c in index.terms), index.const // common)
-            quotient, remainder = self.divmod(inner, divisor // common)
-            return quotient, remainder * common + index.const % common
+        shared = _shared_factor(index, divisor)
+        if shared is not None:
+            factor, inner, tail = shared
+            quotient, remainder = self.divmod(inner, divisor // factor)
+            return quotient, remainder * factor + tail
         key = (index, divisor)
         found = self._splits.get(key)
         if found is None or not all(self._is_open(i) for i in found):
@@ -216,18 +256,37 @@ class Indexer:
         """Row-major coordinates of an element number below the shape's count."""
         coords: list[Index] = []
         left = index
+        leading: list[Index] = [index]  # the number among all axes, all but the last, ...
         for axis in range(len(shape) - 1, 0, -1):
-            if shape[axis] == 1:
-                coords.append(ZERO)
-                continue
-            left, low = self.divmod(left, shape[axis])
+            low = ZERO
+            if shape[axis] != 1:
+                left, low = self.divmod(left, shape[axis])
             coords.append(low)
+            leading.append(left)
         if shape:
             coords.append(left if shape[0] != 1 else ZERO)
-        return tuple(reversed(coords))
+        out = tuple(reversed(coords))
+        for n, number in enumerate(leading):
+            self._note(out[: len(out) - n], shape[: len(out) - n], number)
+        return out
+
+    def _note(self, coords: Coords, shape: tuple[int, ...], number: Index) -> None:
+        """Remembers that these are the coordinates of that number, where their sum may not tell."""
+        if any(a.split is not None for c in coords for a, _ in c.terms):
+            self._numbers.setdefault(_of_wide_axes(coords, shape), number)
+
+    def number(self, coords: Coords, shape: tuple[int, ...]) -> Index:
+        """The row-major element number of coordinates: the one that they were split from, or their
+        sum. Coordinates of one element that come from one number give one Index."""
+        found = self._numbers.get(_of_wide_axes(coords, shape))
+        return flat(coords, shape) if found is None else found
 
     def reshape(self, coords: Coords, old: tuple[int, ...], new: tuple[int, ...]) -> Coords:
-        """The same element under another shape, axis group by axis group."""
+        """The same element under another shape: the number's own coordinates where these were
+        split from one, else axis group by axis group."""
+        number = self._numbers.get(_of_wide_axes(coords, old))
+        if number is not None:
+            return self.split(number, new)
         out: list[Index] = []
         for before, after in shape_groups(old, new):
             mine = coords[before.start : before.stop]
@@ -236,6 +295,7 @@ class Indexer:
             else:
                 merged = flat(mine, old[before.start : before.stop])
                 out.extend(self.split(merged, new[after.start : after.stop]))
+        self._note(tuple(out), new, flat(coords, old))
         return tuple(out)
 
     def clamp(self, value: Val, extent: int) -> Index:

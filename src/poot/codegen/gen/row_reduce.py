@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from poot.codegen.gen.index import Coords, Index, flat
+from poot.codegen.gen.index import Coords, Index
 from poot.codegen.gen.job import Job
 from poot.codegen.gen.math import INF
 from poot.codegen.gen.numbers import held
@@ -58,6 +58,8 @@ class Rows:
 
     def coords(self, job: Job, row: Index, col: Index) -> Coords:
         """The operand's coordinates of one column of one row."""
+        if self.is_trailing:
+            return job.indexer.split(row * self.cols + col, self.shape)
         kept = iter(job.indexer.split(row, self.kept))
         folded = iter(job.indexer.split(col, self.folded))
         return tuple(next(folded) if i in self.axes else next(kept) for i in range(len(self.shape)))
@@ -148,12 +150,12 @@ def fold_row(job: Job, reduce: Eqn, row: Index, team: Team) -> Val:
     return job.numbers.rounded(result, dtype) if is_float(dtype) else result
 
 
-def row_leaf(value: Val, row: Index, reduce: Eqn) -> Leaf:
+def row_leaf(job: Job, value: Val, row: Index, reduce: Eqn) -> Leaf:
     """A fold's result for its own row; another row's is a CapabilityError."""
     shape, loc = reduce.out.type.shape, reduce.loc
 
     def leaf(coords: Coords) -> Val:
-        if flat(coords, shape) != row:
+        if job.indexer.number(coords, shape) != row:
             raise CapabilityError("a step asks for a fold of another row than its own", loc)
         return value
 
@@ -164,4 +166,4 @@ def fold_rows(job: Job, reduces: list[Eqn], row: Index, team: Team) -> None:
     """Each reduce in order; what follows may ask for the results of this row, and of no other."""
     for reduce in reduces:
         result = fold_row(job, reduce, row, team)
-        job.pull.leaves[reduce.out.id] = row_leaf(result, row, reduce)
+        job.pull.leaves[reduce.out.id] = row_leaf(job, result, row, reduce)

@@ -143,7 +143,7 @@ class FoldedRows:
 
     def use(self, row: int) -> None:
         for fold, value, index in self.values[row]:
-            self.job.pull.leaves[fold.out.id] = row_leaf(value, index, fold)
+            self.job.pull.leaves[fold.out.id] = row_leaf(self.job, value, index, fold)
 
 
 def _folded_rows(
@@ -161,7 +161,7 @@ def _folded_rows(
             number = row_number(left, left_coords(segment, own, Index()))
             for fold in products.folds:
                 value = fold_row(job, fold, number, team)
-                job.pull.leaves[fold.out.id] = row_leaf(value, number, fold)
+                job.pull.leaves[fold.out.id] = row_leaf(job, value, number, fold)
                 mine.append((fold, value, number))
         values.append(mine)
     return FoldedRows(job, values)

@@ -156,7 +156,7 @@ class _Group:
             number = row_number(left, left_coords(segment, own, Index()))
             for fold in self.products.folds:
                 value = fold_row(job, fold, number, team)
-                job.pull.leaves[fold.out.id] = row_leaf(value, number, fold)
+                job.pull.leaves[fold.out.id] = row_leaf(job, value, number, fold)
                 with job.when(team.col.eq(0)):
                     k.store(f"fold{fold.out.id}", job.indexer.value(within), value)
         k.barrier()
@@ -166,7 +166,7 @@ class _Group:
         k = self.job.k
         for fold in self.products.folds:
             value = k.load(f"fold{fold.out.id}", self.job.indexer.value(within))
-            self.job.pull.leaves[fold.out.id] = row_leaf(value, number, fold)
+            self.job.pull.leaves[fold.out.id] = row_leaf(self.job, value, number, fold)
 
     def _fill(self, block: Index) -> None:
         """Both operands' tiles of the terms from `block` on."""

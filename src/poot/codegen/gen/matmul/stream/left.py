@@ -47,7 +47,7 @@ class Left:
     def use(self, row: int) -> None:
         """What follows may ask for the folds of this row."""
         for fold, value, number in self.folds[row]:
-            self.job.pull.leaves[fold.out.id] = row_leaf(value, number, fold)
+            self.job.pull.leaves[fold.out.id] = row_leaf(self.job, value, number, fold)
 
     def stage(self, with_runs: bool) -> None:
         """All lanes fold and store every row. With runs, the sums of pieces lie there too."""
@@ -86,7 +86,7 @@ class Left:
         out: list[tuple[Eqn, Val, Index]] = []
         for fold in self.products.folds:
             value = self._fold(fold, number, fours)
-            job.pull.leaves[fold.out.id] = row_leaf(value, number, fold)
+            job.pull.leaves[fold.out.id] = row_leaf(job, value, number, fold)
             out.append((fold, value, number))
         return out
 
