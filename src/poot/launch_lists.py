@@ -13,8 +13,7 @@ from poot.device_bytes import to_device
 from poot.failures import Guard, guards_of
 from poot.ir.dtypes import DTYPES
 from poot.ir.graph import Const, Graph, Input, TensorType
-from poot.planner.make import const_name
-from poot.planner.plan import EntryPlan, Place, Resident
+from poot.planner.plan import EntryPlan, Place, Resident, const_name
 from poot.program import Compiled
 
 

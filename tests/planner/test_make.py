@@ -57,6 +57,20 @@ def test_a_state_updated_by_a_slice_is_written_where_it_lies():
     assert update.outs[0].name == "main/v3"
 
 
+def test_a_constant_that_is_an_output_or_a_new_state_is_copied_by_its_content():
+    plan = plan_text(
+        main="""
+        state v0: f32[2] "count" -> v1
+        constant v1: f32[2] "c" 0x0000803f00000040
+        constant v2: f32[2] "d" 0x0000803f00000040
+        out v1, v2, v2
+        """
+    )
+    copied = [s.ins[0].name for s in plan.entries[0].steps[:3]]
+    assert copied == [plan.residents[-1].name] * 3
+    assert plan.residents[-1].name.startswith("const:")
+
+
 def test_a_state_computed_otherwise_is_copied_at_the_end():
     plan = plan_text(main=COUNTER)
     add, copy = plan.entries[0].steps

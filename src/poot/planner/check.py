@@ -1,4 +1,4 @@
-"""Replays a plan with names for contents: each read finds its value, whole. Shares only dataclasses
+"""Replays a plan with names for contents: each read finds its value, whole. Shares only the plan
 with the planner.
 
 It knows nothing of lives, colouring or order: it holds, for each space, which bytes hold which
@@ -15,8 +15,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from poot.errors import PlanError
-from poot.ir.graph import Graph, Input, Slot, State, Var
-from poot.planner.plan import EntryPlan, Place, Plan, Step, Undo
+from poot.ir.graph import Const, Graph, Input, Slot, State, Var
+from poot.planner.plan import EntryPlan, Place, Plan, Step, Undo, const_name
 
 
 class Memory:
@@ -233,7 +233,9 @@ class Replay:
 
 
 def _resident(entry: EntryPlan, i: Input) -> str:
-    """An input's resident name; a feed's States are its entry point's slots."""
+    """An input's resident name, a Const's by its content; a feed's States are its entry point's slots."""
+    if isinstance(i.storage, Const):
+        return const_name(i)
     main, is_feed, _ = entry.name.partition("$feed")
     is_slot = isinstance(i.storage, Slot) or bool(is_feed)
     return f"{main}:{i.name}" if is_slot else i.name

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -18,19 +17,21 @@ from poot.planner.entry import EntryStages, plan_entry
 from poot.planner.feed import FEED, OK
 from poot.planner.key import plan_key
 from poot.planner.layouts import packed_nbytes
-from poot.planner.plan import EntryPlan, Place, Plan, Resident, Step, Verdict
+from poot.planner.plan import (
+    EntryPlan,
+    Place,
+    Plan,
+    Resident,
+    Step,
+    Verdict,
+    const_name,
+)
 from poot.planner.request import Layout
 from poot.planner.residents import Spaces, match_inputs, place_resident, resident_nbytes, slot_name
 from poot.planner.steps import Chooser, Stage
 from poot.planner.words import WORD
 
 ROW_MAJOR = Layout()
-
-
-def const_name(i: Input) -> str:
-    """A Const's resident name: by content, so entry points share it."""
-    assert isinstance(i.storage, Const)
-    return "const:" + hashlib.sha256(f"{i.var.type}".encode() + i.storage.data).hexdigest()[:32]
 
 
 def resident_name(entry: str, i: Input) -> str:

@@ -3,11 +3,18 @@ nothing else."""
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 
-from poot.ir.graph import TensorType
+from poot.ir.graph import Const, Input, TensorType
 from poot.limits import DeviceLimits
 from poot.planner.request import Layout, Request
+
+
+def const_name(i: Input) -> str:
+    """A Const's name in a plan: by content, so that entry points share it."""
+    assert isinstance(i.storage, Const)
+    return "const:" + hashlib.sha256(f"{i.var.type}".encode() + i.storage.data).hexdigest()[:32]
 
 
 @dataclass(frozen=True, slots=True)
