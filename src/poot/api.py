@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
@@ -15,18 +14,14 @@ from poot.backends.registry import auto_target, open_device
 from poot.binding import bind_weights, need_flag, need_names
 from poot.bundle.load import save
 from poot.cache import DiskCache
-from poot.codegen.code import Code
-from poot.codegen.emitters import emit
-from poot.codegen.gen.lower import lower
-from poot.codegen.gen.lowered import Lowered
-from poot.codegen.stored import decode, encode
 from poot.collector import collector_paused
-from poot.errors import BackendUnavailable, BindError, FormatError
+from poot.errors import BackendUnavailable, BindError
 from poot.foreign_array import on_device
 from poot.ir.graph import Graph
 from poot.knobs import knobs
 from poot.launch_lists import lists_of, signature_of
 from poot.limits import PROFILES, DeviceLimits
+from poot.lowering import Progress, lower_program
 from poot.oracle_runner import OracleRunner, OracleWeights
 from poot.passes.checking import check_compiled
 from poot.passes.pipeline import (
@@ -39,9 +34,8 @@ from poot.passes.pipeline import (
     with_records,
 )
 from poot.planner.feed import feed_of
-from poot.planner.key import GENERATOR_VERSION
 from poot.planner.make import make_plan
-from poot.planner.request import Request
+from poot.planner.plan import Plan
 from poot.planner.schedules import choose
 from poot.planner.steps import choose_nothing
 from poot.program import Compiled, CompiledEntry
@@ -51,7 +45,6 @@ from poot.session import Session
 
 LOG = logging.getLogger("poot")
 MOST_NAME = 100  # characters of an entry point's name
-Progress = Callable[[str, int, int], None]
 
 
 def _no_progress(stage: str, done: int, total: int) -> None:
@@ -88,44 +81,6 @@ def resolve_target(target: str | DeviceLimits | Device) -> Target:
             return Target(name, PROFILES[name], None)
     device = open_device(name)
     return Target(name, device.limits, device)
-
-
-def _request_key(request: Request, limits: DeviceLimits) -> str:
-    text = f"{GENERATOR_VERSION}\n{limits}\n{request}"
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _lower_all(
-    requests: list[Request], limits: DeviceLimits, cache: DiskCache | None, progress: Progress
-) -> tuple[dict[Request, Lowered], dict[Request, tuple[str, ...]], tuple[Code, ...]]:
-    lowered: dict[Request, Lowered] = {}
-    keys: dict[Request, tuple[str, ...]] = {}
-    codes: dict[str, Code] = {}
-    for n, request in enumerate(requests):
-        progress("kernels", n, len(requests))
-        low, made = _lower_one(request, limits, cache)
-        lowered[request] = low
-        keys[request] = tuple(c.key for c in made)
-        codes.update({c.key: c for c in made})
-    progress("kernels", len(requests), len(requests))
-    return lowered, keys, tuple(codes.values())
-
-
-def _lower_one(
-    request: Request, limits: DeviceLimits, cache: DiskCache | None
-) -> tuple[Lowered, tuple[Code, ...]]:
-    key = _request_key(request, limits) if cache is not None else ""
-    stored = cache.get(key) if cache is not None else None
-    if stored is not None:
-        try:
-            return decode(stored)
-        except FormatError as e:
-            LOG.warning("a cache entry was not used: %s", e.message)
-    low = lower(request, limits)
-    codes = tuple(emit(call.kernel, limits) for call in low.calls)
-    if cache is not None:
-        cache.put(key, encode(low, codes))
-    return low, codes
 
 
 class Program(Compiled):
@@ -287,26 +242,37 @@ def compile(
         if knobs().check:
             check_compiled(graph, finals[name])
     seconds["passes"] = time.perf_counter() - clock
-    clock = time.perf_counter()
     options = f"passes={[p.name for p in passes]} assume_hidden={assume_hidden}"
-    plan = make_plan(
-        finals,
-        choose_nothing if is_oracle else choose,
-        where.limits,
-        feeds={} if is_oracle else _feeds(finals, where.limits),
-        memory_budget=memory_budget,
-        options=options,
-    )
-    seconds["plan"] = time.perf_counter() - clock
-    clock = time.perf_counter()
-    shared = {id(s.request): s.request for e in plan.lists for s in e.steps}
-    requests = [] if is_oracle else list(dict.fromkeys(shared.values()))
+
+    def plan_of(entries: Mapping[str, Graph]) -> Plan:
+        return make_plan(
+            entries,
+            choose_nothing if is_oracle else choose,
+            where.limits,
+            feeds={} if is_oracle else _feeds(entries, where.limits),
+            memory_budget=memory_budget,
+            options=options,
+        )
+
     disk = DiskCache(knobs().cache_dir) if cache else None
-    lowered, keys, codes = _lower_all(requests, where.limits, disk, progress)
-    seconds["kernels"] = time.perf_counter() - clock
-    by_name = {e.name: e for e in plan.entries}
-    entries = {n: CompiledEntry(g, finals[n], reports[n], by_name[n]) for n, g in named.items()}
-    made = Program(entries, plan, lowered, keys, codes, where.device, where.name, seconds)
+    low = lower_program(finals, plan_of, where.limits, disk, progress)
+    seconds |= {"plan": low.plan_s, "kernels": low.kernels_s}
+    by_name = {e.name: e for e in low.plan.entries}
+    entries = {
+        n: CompiledEntry(g, low.graphs[n], (*reports[n], *low.apart[n]), by_name[n])
+        for n, g in named.items()
+    }
+    kernels = low.kernels
+    made = Program(
+        entries,
+        low.plan,
+        kernels.lowered,
+        kernels.keys,
+        kernels.codes,
+        where.device,
+        where.name,
+        seconds,
+    )
     folder = knobs().dump
     if folder is not None:
         dump(made, folder)

@@ -485,9 +485,15 @@ def source(g: Shaper) -> Var | None:
     return g.input(TensorType(g.rng.choice(g.dtypes), g.shape(1, 3)), Slot())
 
 
-def shaped_graph(rng: Random, *, steps: int = 10, dtypes: tuple[str, ...] = ("f32",)) -> Graph:
-    """A graph of so many steps, each one eqn or a few; one to three outputs, the last value among
-    them; up to two States, which get new values where one of their type was made."""
+ROWS: tuple[Step, ...] = (over_own_rows, over_own_rows, reshape, binary)
+
+
+def shaped_graph(
+    rng: Random, *, steps: int = 10, dtypes: tuple[str, ...] = ("f32",), only: tuple[Step, ...] = ()
+) -> Graph:
+    """A graph of so many steps, each one eqn or a few, of every kind or `only` of these; one to
+    three outputs, the last value among them; up to two States, which get new values where one of
+    their type was made."""
     g = Shaper(rng, dtypes)
     for _ in range(rng.randint(1, 3)):
         storage = rng.choice((Slot(), Slot(), Weight()))
@@ -499,7 +505,7 @@ def shaped_graph(rng: Random, *, steps: int = 10, dtypes: tuple[str, ...] = ("f3
     for v in states:
         g.keep(v)
     for _ in range(steps):
-        g.keep(rng.choice(STEPS)(g))
+        g.keep(rng.choice(only or STEPS)(g))
     pairs = [
         (before, g.vars[-1 - vars_back])
         for before in states

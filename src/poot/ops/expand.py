@@ -47,6 +47,13 @@ def expand(eqn: Eqn) -> Graph:
 def expand_all(graph: Graph, which: tuple[str, ...] | None = None) -> Graph:
     """The graph with every fused eqn, regions' bodies among them, written out as primitives; or
     those of the ops in `which` alone."""
+    ops = FUSED if which is None else which
+    return expand_where(graph, lambda eqn: eqn.op in ops)
+
+
+def expand_where(graph: Graph, claim: Callable[[Eqn], bool]) -> Graph:
+    """The graph with the fused eqns that the claim holds for written out, and what they are written
+    out as."""
     eqns: list[Eqn] = []
     renamed: dict[int, Var] = {}
     fresh = next_id(graph)
@@ -60,7 +67,7 @@ def expand_all(graph: Graph, which: tuple[str, ...] | None = None) -> Graph:
     while pending:
         eqn = pending.pop()
         ins = tuple(now(v) for v in eqn.ins)
-        if eqn.op not in (FUSED if which is None else which):
+        if not claim(eqn):
             eqns.append(replace(eqn, ins=ins))
             continue
         body = expand(eqn)
