@@ -74,6 +74,6 @@ def test_one_primitive_that_the_device_cannot_run_is_refused_with_its_op_and_lin
     build = Builder()
     x = build.input(TensorType("f32", (1 << 20,)), "x", Slot())
     out = build.emit("exp", x, loc="model.py:7")
-    with pytest.raises(GridLimit, match="^exp: .*fits no grid of 8 x 8") as e:
+    with pytest.raises(GridLimit, match=r"^exp: .*fits no grid of 8 x 8") as e:
         compile(build.graph(out), small, cache=False)
     assert e.value.loc == "model.py:7"

@@ -31,8 +31,6 @@ from poot.planner.request import Request
 
 LOG = logging.getLogger("poot")
 Progress = Callable[[str, int, int], None]
-# Each round takes apart every step that the last one found; primitives are not taken apart again.
-_MOST_ROUNDS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +66,7 @@ def lower_program(
     and the CapabilityError of a step that is one primitive, with the user's line."""
     apart: dict[str, tuple[PassReport, ...]] = dict.fromkeys(graphs, ())
     plan_s = kernels_s = 0.0
-    for turn in range(_MOST_ROUNDS):
+    while True:
         clock = time.perf_counter()
         plan = plan_of(graphs)
         plan_s += time.perf_counter() - clock
@@ -78,10 +76,9 @@ def lower_program(
         if not refused:
             return Lowering(graphs, apart, plan, kernels, plan_s, kernels_s)
         graphs, found = _without(graphs, plan, refused)
-        if not found or turn + 1 == _MOST_ROUNDS:
-            break
+        if not found:  # ends: each round leaves fewer regions of several eqns
+            raise _located(plan, refused)
         apart = {name: (*apart[name], *found.get(name, ())) for name in apart}
-    raise _located(plan, refused)
 
 
 def requests_of(plan: Plan) -> list[Request]:

@@ -1,98 +1,17 @@
 """Random graphs whose values keep changing shape: axes are split, joined, moved, cut and stretched
 between products, folds over rows, ranks, gathers and updates, and rows are folded by groups and
-flattened again.
-
-What they compute can be compared: values stay near whole numbers of small size, so that sums are
-exact in any order. What a rounding may move ("rough": quotients, exponentials, roots) never decides
-an index, a comparison or a rank.
+flattened again. What they compute can be compared (`shaper.assert_agrees`).
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from random import Random
 
-import numpy as np
-
-from poot.ir.build import Builder
 from poot.ir.graph import Graph, Slot, State, TensorType, Var, Weight
-from poot.oracle import Result
-from poot.slots import WRITE_MAP, ForwardSlotMap
-from tests.support.check import plain
-from tests.support.graphs import draw_array
-
-EXTENTS = (1, 1, 2, 2, 3, 4, 5, 6, 7, 8, 12)
-MOST_ELEMS = 512
-MOST_VALUE = 64.0
-FLOATS = ("f32", "f16", "bf16")
-
-
-@dataclass(slots=True)
-class Shaper:
-    """A graph under way. `rough` holds the ids of what a rounding may move; `big` bounds what each
-    value's magnitude is at most."""
-
-    rng: Random
-    dtypes: tuple[str, ...]
-    build: Builder = field(default_factory=Builder)
-    vars: list[Var] = field(default_factory=list[Var])
-    rough: set[int] = field(default_factory=set[int])
-    big: dict[int, float] = field(default_factory=dict[int, float])
-    lines: int = 0
-
-    def one(self, op: str, *ins: Var, rough: bool = False, **attrs: object) -> Var:
-        """One eqn at a line of its own."""
-        self.lines += 1
-        out = self.build.emit(op, *ins, loc=f"shaped.py:{self.lines}", **attrs)[0]
-        if rough or any(v.id in self.rough for v in ins):
-            self.rough.add(out.id)
-        self.big[out.id] = max((self.big.get(v.id, 1.0) for v in ins), default=1.0)
-        return out
-
-    def keep(self, v: Var | None) -> Var | None:
-        """The value may be drawn from now on."""
-        if v is not None and 0 < v.type.elems <= MOST_ELEMS:
-            self.vars.append(v)
-        return v
-
-    def input(self, type: TensorType, storage: Slot | Weight | State) -> Var:
-        v = self.build.input(type, f"x{self.build.next_id}", storage)
-        self.big[v.id] = 9.0
-        return v
-
-    def pick(self, claim: Callable[[Var], bool]) -> Var | None:
-        """A value that claim holds for, a late one more often."""
-        found = [v for v in self.vars if claim(v)]
-        return found[-1 - int(len(found) * self.rng.random() ** 2)] if found else None
-
-    def floats(self, *, rank: int = 0) -> Var | None:
-        return self.pick(lambda v: v.type.dtype in FLOATS and len(v.type.shape) >= rank)
-
-    def shape(self, least: int, most: int) -> tuple[int, ...]:
-        while True:
-            shape = tuple(self.rng.choice(EXTENTS) for _ in range(self.rng.randint(least, most)))
-            if math.prod(shape) <= MOST_ELEMS:
-                return shape
-
-    def small(self, v: Var) -> Var:
-        """The value, held within what sums of it stay exact for."""
-        if self.big[v.id] <= MOST_VALUE or v.type.dtype not in FLOATS:
-            return v
-        for op, bound in (("min", MOST_VALUE), ("max", -MOST_VALUE)):
-            v = self.one(op, v, self.one("const", shape=(), dtype=v.type.dtype, value=bound))
-        self.big[v.id] = MOST_VALUE
-        return v
-
-    def number(self, like: Var, value: float) -> Var:
-        shape = self.rng.choice(((), (1,) * len(like.type.shape)))
-        held = value if like.type.dtype in FLOATS else int(value)
-        return self.one("const", shape=shape, dtype=like.type.dtype, value=held)
-
-    def reshaped(self, v: Var, shape: tuple[int, ...]) -> Var:
-        return v if v.type.shape == shape else self.one("reshape", v, shape=shape)
-
+from poot.slots import WRITE_MAP
+from tests.support.shaper import FLOATS, Shaper, factored, other_shape, partner
 
 Step = Callable[[Shaper], Var | None]
 STEPS: list[Step] = []
@@ -106,44 +25,6 @@ def step(weight: int) -> Callable[[Step], Step]:
         return fn
 
     return add
-
-
-def factored(rng: Random, elems: int, most: int = 4) -> tuple[int, ...]:
-    """A shape of so many elements, axes of 1 among them."""
-    shape: list[int] = []
-    left = elems
-    while left > 1 and len(shape) < most - 1:
-        found = [d for d in range(2, left + 1) if left % d == 0]
-        part = rng.choice(found)
-        shape.append(part)
-        left //= part
-    shape.append(left)
-    rng.shuffle(shape)
-    for _ in range(rng.choice((0, 0, 0, 1, 2))):
-        shape.insert(rng.randint(0, len(shape)), 1)
-    return tuple(shape)
-
-
-def _neighbour(rng: Random, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape with one axis split, or two joined."""
-    wide = [i for i, n in enumerate(shape) if any(n % d == 0 for d in range(2, n))]
-    if wide and (rng.random() < 0.5 or len(shape) < 2):
-        at = rng.choice(wide)
-        part = rng.choice([d for d in range(2, shape[at]) if shape[at] % d == 0])
-        return (*shape[:at], part, shape[at] // part, *shape[at + 1 :])
-    if len(shape) < 2:
-        return (*shape, 1)
-    at = rng.randrange(len(shape) - 1)
-    return (*shape[:at], shape[at] * shape[at + 1], *shape[at + 2 :])
-
-
-def other_shape(g: Shaper, v: Var) -> tuple[int, ...]:
-    """A shape for the value's elements: one that another value has, a neighbour, or any."""
-    same = [o.type.shape for o in g.vars if o.type.elems == v.type.elems]
-    kind = g.rng.random()
-    if kind < 0.4 and same:
-        return g.rng.choice(same)
-    return _neighbour(g.rng, v.type.shape) if kind < 0.7 else factored(g.rng, v.type.elems)
 
 
 @step(6)
@@ -198,23 +79,6 @@ def concat(g: Shaper) -> Var | None:
         )
 
     return g.one("concat", v, *(g.pick(fits) or v for _ in range(g.rng.randint(1, 2))), axis=axis)
-
-
-def partner(g: Shaper, v: Var) -> Var:
-    """A value that broadcasts with v to v's shape: another value reshaped, a row of it, itself."""
-
-    def fits(o: Var) -> bool:
-        if o.type.dtype != v.type.dtype or len(o.type.shape) > len(v.type.shape):
-            return False
-        pairs = zip(reversed(o.type.shape), reversed(v.type.shape), strict=False)
-        return all(a in (1, b) for a, b in pairs)
-
-    kind = g.rng.random()
-    if kind < 0.3:
-        same = g.pick(lambda o: o.type.dtype == v.type.dtype and o.type.elems == v.type.elems)
-        return g.reshaped(same or v, v.type.shape)
-    found = g.pick(fits) if kind < 0.8 else None
-    return found or g.number(v, g.rng.choice((1.0, 2.0, -3.0)))
 
 
 @step(5)
@@ -273,9 +137,7 @@ def _condition(g: Shaper, like: Var) -> Var:
     """A bool of the value's shape."""
     shape = like.type.shape
     exact = g.pick(
-        lambda o: o.type.shape == shape
-        and o.id not in g.rough
-        and o.type.dtype in (*FLOATS, "i32")
+        lambda o: o.type.shape == shape and o.id not in g.rough and o.type.dtype in (*FLOATS, "i32")
     )
     op = g.rng.choice(("lt", "ge", "eq", "ne"))
     if exact is not None and g.rng.random() < 0.5:
@@ -373,9 +235,9 @@ def _with_fold(g: Shaper, x: Var, axis: tuple[int, ...]) -> Var:
 @step(2)
 def rank(g: Shaper) -> Var | None:
     v = g.pick(
-        lambda v: v.type.dtype in (*FLOATS, "i32")
-        and len(v.type.shape) >= 1
-        and v.id not in g.rough
+        lambda v: (
+            v.type.dtype in (*FLOATS, "i32") and len(v.type.shape) >= 1 and v.id not in g.rough
+        )
     )
     if v is None:
         return None
@@ -407,6 +269,31 @@ def matmul(g: Shaper) -> Var | None:
     out = g.one("matmul", v, right)
     g.big[out.id] = g.big[v.id] * g.big[right.id] * k
     return g.small(out)
+
+
+@step(1)
+def attention(g: Shaper) -> Var | None:
+    """Queries, keys and values out of one value, its axes taken as heads, rows and columns."""
+    v = g.floats(rank=1)
+    if v is None:
+        return None
+    heads, rows, cols = ([d for d in factored(g.rng, v.type.elems, 3) if d > 1] + [1, 1, 1])[:3]
+    if g.rng.random() < 0.5:
+        x = g.reshaped(v, (1, rows, heads, cols))
+        q = g.one("transpose", x, perm=(0, 2, 1, 3))
+    else:
+        q = g.reshaped(v, (1, heads, rows, cols))
+    k = g.one("neg", q) if g.rng.random() < 0.5 else q
+    turned = g.one("transpose", k, perm=(0, 1, 3, 2))
+    scores = g.one("mul", g.one("matmul", q, turned), g.number(q, 0.03125), rough=True)
+    top = g.one("reduce", scores, kind="max", axis=(3,), keepdim=True)
+    e = g.one("exp", g.one("sub", scores, top))
+    total = g.one("reduce", e, kind="sum", axis=(3,), keepdim=True)
+    out = g.one("matmul", g.one("div", e, total), q)
+    g.big[out.id] = g.big[v.id]
+    if g.rng.random() < 0.5:
+        out = g.one("transpose", out, perm=(0, 2, 1, 3))
+    return g.reshaped(out, other_shape(g, out))
 
 
 @step(2)
@@ -459,9 +346,7 @@ def window(g: Shaper) -> Var | None:
     new = g.pick(lambda o: o.type.dtype == v.type.dtype and o.type.elems == math.prod(shape))
     if new is None:
         new = g.one("const", shape=shape, dtype=v.type.dtype, value=1)
-    out = g.one(
-        "dynamic_update_slice", v, g.reshaped(new, shape), _start(g, v, axis), axis=axis
-    )
+    out = g.one("dynamic_update_slice", v, g.reshaped(new, shape), _start(g, v, axis), axis=axis)
     return out
 
 
@@ -486,6 +371,7 @@ def source(g: Shaper) -> Var | None:
 
 
 ROWS: tuple[Step, ...] = (over_own_rows, over_own_rows, reshape, binary)
+PRODUCTS: tuple[Step, ...] = (*ROWS, matmul, matmul, attention, transpose, unary, window)
 
 
 def shaped_graph(
@@ -519,48 +405,3 @@ def shaped_graph(
 def _latest(g: Shaper, type: TensorType) -> int | None:
     found = [n for n, v in enumerate(reversed(g.vars)) if v.type == type]
     return found[0] if found else None
-
-
-def shaped_inputs(graph: Graph, seed: int) -> dict[str, object]:
-    """Small whole numbers for each Weight, State and Slot, inside declared ranges."""
-    rng = np.random.default_rng(seed)
-    feed: dict[str, object] = {}
-    for i in graph.inputs:
-        match i.storage:
-            case Slot("write_map", limits):
-                n, pool = i.var.type.elems, (limits or (0, 1))[1]
-                rows = rng.permutation(max(pool, n))[:n]
-                feed[i.name] = ForwardSlotMap(np.where(rows >= pool, -1, rows), pool)
-            case Slot(_, limits) if limits:
-                feed[i.name] = draw_array(i.var.type, rng, limits)
-            case _:
-                whole = rng.integers(-8, 9, i.var.type.shape)
-                feed[i.name] = whole.astype(draw_array(i.var.type, rng).dtype)
-    return feed
-
-
-_ROUGH_OPS = frozenset(("exp", "tanh", "rsqrt", "div"))
-# Of the largest magnitude wanted: what roundings of rough values add up to, a few steps later.
-_WITHIN = {"f32": 1e-3, "f16": 4e-2, "bf16": 3e-1}
-
-
-def assert_agrees(graph: Graph, want: Result, got: Result) -> None:
-    """Outputs and States agree: exactly where they are exact, else to a part of the largest
-    magnitude wanted, and of 1."""
-    rough = set[int]()
-    for eqn in graph.eqns:
-        if eqn.op in _ROUGH_OPS or any(v.id in rough for v in eqn.ins):
-            rough.update(v.id for v in eqn.outs)
-    names = {i.var.id: i.name for i in graph.inputs}
-    pairs = [(v, x, y) for v, x, y in zip(graph.outputs, want.outputs, got.outputs, strict=True)]
-    for before, after in graph.states:
-        name = names[before.id]
-        pairs.append((after, want.states[name], got.states[name]))
-    for v, x, y in pairs:
-        assert (x.dtype, x.shape) == (y.dtype, y.shape), v
-        x, y = plain(x), plain(y)
-        if v.id not in rough or v.type.dtype not in _WITHIN:
-            np.testing.assert_array_equal(y, x, err_msg=str(v))
-        else:
-            within = _WITHIN[v.type.dtype] * max(1.0, float(np.abs(x).max(initial=0.0)))
-            np.testing.assert_allclose(y, x, rtol=0, atol=within, err_msg=str(v))

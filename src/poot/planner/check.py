@@ -233,7 +233,8 @@ class Replay:
 
 
 def _resident(entry: EntryPlan, i: Input) -> str:
-    """An input's resident name, a Const's by its content; a feed's States are its entry point's slots."""
+    """An input's resident name, a Const's by its content; a feed's States are its entry point's
+    slots."""
     if isinstance(i.storage, Const):
         return const_name(i)
     main, is_feed, _ = entry.name.partition("$feed")

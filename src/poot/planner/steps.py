@@ -11,6 +11,7 @@ from collections.abc import Callable, Container
 from dataclasses import dataclass, replace
 from typing import cast
 
+from poot.errors import CapabilityError
 from poot.ir.graph import Eqn, Graph, Input, Slot, Var, Weight
 from poot.ir.walk import next_id
 from poot.limits import DeviceLimits
@@ -185,14 +186,20 @@ class Stager:
 
     def stage(self, region: Eqn, ok: Var | None = None, outs: Places = ()) -> Stage:
         """One region eqn as a stage, its schedule chosen for the device. With `ok`, a bool[] that
-        becomes its last operand, the outs of those numbers are stored only where it holds."""
+        becomes its last operand, the outs of those numbers are stored only where it holds. Where
+        none can be chosen the CapabilityError names the region's op and line."""
         body, anchor, updates = region.attr("body"), region.attr("anchor"), updates_of(region)
         assert isinstance(body, Graph)
         assert isinstance(anchor, str)
         bound = tuple([n for n, v in enumerate(region.ins) if v.id in self.weights])
         key = (id(body), anchor, updates, bound, None if ok is None else (ok.type, outs))
         if key not in self._asked:
-            self._asked[key] = (body, self._ask(body, anchor, updates, bound, ok, outs))
+            try:
+                self._asked[key] = (body, self._ask(body, anchor, updates, bound, ok, outs))
+            except CapabilityError as e:
+                if e.loc:
+                    raise
+                raise e.located(region.loc) from e
         asked = self._asked[key][1]
         ins = region.ins if ok is None else (*region.ins, ok)
         return Stage(asked.request, ins, region.outs, asked.op, region.loc, asked.reason)

@@ -11,6 +11,7 @@ from poot.codegen.gen.index import ZERO, Index, Indexer, flat, strides_of
 from poot.codegen.kir.build import I32, KernelBuilder
 from poot.codegen.kir.nodes import Ins
 from poot.codegen.kir.sim.run import simulate
+from tests.support.shaper import factored
 
 
 def start(extent: int) -> tuple[KernelBuilder, Indexer, Index]:
@@ -94,3 +95,34 @@ def test_random_splits_compute_the_right_numbers(seed):
     np.testing.assert_array_equal(out.reshape(-1, 2).T, np.divmod(want, divisor))
     assert quotient.high >= max(want // divisor)
     assert rest.high <= divisor - 1
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_a_row_is_its_own_by_whatever_shapes_its_elements_take(seed):
+    """Elements of rows go through shapes that begin and end anywhere; the row's part of one that is
+    whole rows again names the row."""
+    rng = Random(seed)
+    rows, cols = (rng.choice((2, 3, 4, 6, 8, 12, 30)) for _ in range(2))
+    k = KernelBuilder("index", threads=1)
+    ix = Indexer(k)
+    row, col = ix.atom(k.group_id(0), rows), ix.atom(k.lane(), cols)
+    shape = factored(rng, rows * cols, 5)
+    coords = ix.split(row * cols + col, shape)
+    for _ in range(rng.randint(0, 6)):
+        new = factored(rng, rows * cols, 5)
+        coords, shape = ix.reshape(coords, shape, new), new
+    lead, tail = factored(rng, rows, 4), factored(rng, cols, 3)
+    coords = ix.reshape(coords, shape, (*lead, *tail))
+    kept = coords[: len(lead)]
+    for _ in range(rng.randint(0, 3)):  # the row's part is reshaped, as a fold's result is
+        new = factored(rng, rows, 4)
+        kept, lead = ix.reshape(kept, lead, new), new
+    assert ix.number(kept, lead) == row
+
+
+def test_the_row_of_a_group_of_columns_takes_no_division_by_the_whole():
+    k, ix, row = start(4)
+    col = ix.atom(k.lane(), 12)
+    quotient, rest = ix.divmod(row * 12 + col, 24)
+    assert (quotient, rest) == (ix.divmod(row, 2)[0], ix.divmod(row, 2)[1] * 12 + col)
+    assert ops(k) == ["group_id", "lane", "shr", "and"]

@@ -124,6 +124,36 @@ def test_a_norm_may_end_in_a_state_update(dtype, limits):
     check_step(text, "reduce", ((0, 0),), limits=limits, within=WITHIN[dtype])
 
 
+@pytest.mark.parametrize("limits", [LAVAPIPE, BASELINE], ids=lambda m: m.name)
+@pytest.mark.parametrize(
+    "given, rows, after",
+    [
+        ((2, 24), (2, 2, 12), (2, 24)),
+        ((2, 24), (2, 2, 12), (48,)),
+        ((2, 4, 6), (2, 2, 12), (2, 4, 6)),
+        ((2, 6, 4), (2, 3, 8), (4, 3, 4)),
+        ((1, 5, 32), (1, 5, 4, 8), (1, 5, 32)),
+        ((3, 5, 14), (3, 1, 7, 10), (6, 35)),
+        ((30, 7), (2, 3, 5, 7), (5, 42)),
+    ],
+    ids=str,
+)
+def test_rows_by_groups_are_flattened_again(given, rows, after, limits):
+    """A softmax over groups whose result has shapes that begin and end within rows."""
+    r, g, o, k = (",".join(map(str, s)) for s in (rows, given, after, (*rows[:-1], 1)))
+    last = len(rows) - 1
+    body = f"""in v0: f32[{g}]
+               v1: f32[{r}] = reshape(v0) shape={rows}
+               v2: f32[{k}] = reduce(v1) axis=({last},) keepdim=True kind=max
+               v3: f32[{r}] = sub(v1, v2)
+               v4: f32[{r}] = exp(v3)
+               v5: f32[{k}] = reduce(v4) axis=({last},) keepdim=True kind=sum
+               v6: f32[{r}] = div(v4, v5)
+               v7: f32[{o}] = reshape(v6) shape={after}
+               out v7, v6"""
+    check_step(body, "reduce", limits=limits)
+
+
 def test_a_step_that_mixes_rows_is_refused():
     text = """in v0: f32[4,4]
               v1: f32[4] = reduce(v0) axis=(1,) keepdim=False kind=sum

@@ -133,9 +133,7 @@ def flat(coords: Coords, shape: tuple[int, ...]) -> Index:
     return total
 
 
-def _of_wide_axes(
-    coords: Coords, shape: tuple[int, ...]
-) -> tuple[Coords, tuple[int, ...]]:
+def _of_wide_axes(coords: Coords, shape: tuple[int, ...]) -> tuple[Coords, tuple[int, ...]]:
     """Coordinates and shape without the axes of one element."""
     if 1 not in shape:
         return coords, shape
