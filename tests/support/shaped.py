@@ -11,7 +11,7 @@ from random import Random
 
 from poot.ir.graph import Graph, Slot, State, TensorType, Var, Weight
 from poot.slots import WRITE_MAP
-from tests.support.shaper import FLOATS, Shaper, factored, other_shape, partner
+from tests.support.shaper import FLOATS, WIDE_EXTENTS, Shaper, factored, other_shape, partner
 
 Step = Callable[[Shaper], Var | None]
 STEPS: list[Step] = []
@@ -375,12 +375,18 @@ PRODUCTS: tuple[Step, ...] = (*ROWS, matmul, matmul, attention, transpose, unary
 
 
 def shaped_graph(
-    rng: Random, *, steps: int = 10, dtypes: tuple[str, ...] = ("f32",), only: tuple[Step, ...] = ()
+    rng: Random,
+    *,
+    steps: int = 10,
+    dtypes: tuple[str, ...] = ("f32",),
+    only: tuple[Step, ...] = (),
+    is_wide: bool = False,
 ) -> Graph:
     """A graph of so many steps, each one eqn or a few, of every kind or `only` of these; one to
     three outputs, the last value among them; up to two States, which get new values where one of
-    their type was made."""
-    g = Shaper(rng, dtypes)
+    their type was made. With `is_wide` values have up to 16384 elements, and axes pass groups of
+    lanes."""
+    g = Shaper(rng, dtypes, WIDE_EXTENTS, 1 << 14) if is_wide else Shaper(rng, dtypes)
     for _ in range(rng.randint(1, 3)):
         storage = rng.choice((Slot(), Slot(), Weight()))
         g.keep(g.input(TensorType(rng.choice(dtypes), g.shape(1, 4)), storage))

@@ -22,8 +22,8 @@ from tests.support.check import plain
 from tests.support.graphs import draw_array
 
 EXTENTS = (1, 1, 2, 2, 3, 4, 5, 6, 7, 8, 12)
-MOST_ELEMS = 512
-MOST_VALUE = 64.0
+WIDE_EXTENTS = (1, 2, 3, 5, 16, 33, 64, 100, 130, 260)
+MOST_VALUE = 16.0
 FLOATS = ("f32", "f16", "bf16")
 
 
@@ -34,6 +34,8 @@ class Shaper:
 
     rng: Random
     dtypes: tuple[str, ...]
+    extents: tuple[int, ...] = EXTENTS
+    most: int = 512  # elements of a value
     build: Builder = field(default_factory=Builder)
     vars: list[Var] = field(default_factory=list[Var])
     rough: set[int] = field(default_factory=set[int])
@@ -51,7 +53,7 @@ class Shaper:
 
     def keep(self, v: Var | None) -> Var | None:
         """The value may be drawn from now on."""
-        if v is not None and 0 < v.type.elems <= MOST_ELEMS:
+        if v is not None and 0 < v.type.elems <= self.most:
             self.vars.append(v)
         return v
 
@@ -70,8 +72,10 @@ class Shaper:
 
     def shape(self, least: int, most: int) -> tuple[int, ...]:
         while True:
-            shape = tuple(self.rng.choice(EXTENTS) for _ in range(self.rng.randint(least, most)))
-            if math.prod(shape) <= MOST_ELEMS:
+            shape = tuple(
+                self.rng.choice(self.extents) for _ in range(self.rng.randint(least, most))
+            )
+            if math.prod(shape) <= self.most:
                 return shape
 
     def small(self, v: Var) -> Var:
