@@ -71,6 +71,19 @@ def test_a_constant_that_is_an_output_or_a_new_state_is_copied_by_its_content():
     assert plan.residents[-1].name.startswith("const:")
 
 
+def test_a_state_without_elements_is_planned_though_no_step_writes_it():
+    text = """
+    state v0: f32[2,0] "empty" -> v2
+    slot  v1: i32[] "pos" range=(0, 4)
+    v2: f32[2,0] = neg(v0)
+    v3: i32[] = add(v1, v1)
+    out v3
+    """
+    for feeds in (False, True):
+        (entry,) = plan_text(main=text, feeds=feeds).entries
+        assert [s.op for s in entry.steps] == ["add"]
+
+
 def test_a_state_computed_otherwise_is_copied_at_the_end():
     plan = plan_text(main=COUNTER)
     add, copy = plan.entries[0].steps

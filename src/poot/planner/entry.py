@@ -237,7 +237,9 @@ def plan_entry(
     results = {homes.home(v) for v in (*outputs, *graph.validations)}
     lives, scratch_names = _lives(stages, homes, results)
     ids_of = {v.id: homes.home(v) for s in stages for v in (*s.ins, *s.outs)}
-    ids_of |= {v.id: homes.home(v) for v in (*outputs, *graph.validations)}
+    # A word that no step reads, since every State written under it is empty, has a name too.
+    named = () if words is None else (words.early, words.final)
+    ids_of |= {v.id: homes.home(v) for v in (*outputs, *graph.validations, *named)}
     return EntryStages(
         name,
         replace(graph, outputs=outputs),
