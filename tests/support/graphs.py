@@ -26,9 +26,10 @@ _MOST_ELEMS = 512
 class Grower:
     """A graph under way: what it holds so far, and how to draw from it."""
 
-    def __init__(self, rng: Random, dtypes: tuple[str, ...]) -> None:
+    def __init__(self, rng: Random, dtypes: tuple[str, ...], extents: tuple[int, ...]) -> None:
         self.rng = rng
         self.dtypes = dtypes
+        self.extents = extents
         self.build = Builder()
         self.vars: list[Var] = []
         self.states: list[Var] = []
@@ -47,7 +48,7 @@ class Grower:
 
     def shape(self, least: int = 0, most: int = 4) -> tuple[int, ...]:
         rank = self.rng.randint(least, most)
-        return tuple(self.rng.choice((1, 2, 3, 4, 5)) for _ in range(rank))
+        return tuple(self.rng.choice(self.extents) for _ in range(rank))
 
     def constant(self, dtype: str, shape: tuple[int, ...]) -> Var:
         """A `const` eqn, or an array of the trace."""
@@ -322,14 +323,25 @@ def _scatter_update(g: Grower, op: str) -> object:
     return g.emit(op, x, update, rows)
 
 
+# On floats that are small whole numbers every target gives these the same bits.
+_ROUNDED = frozenset((*UNARY_FLOAT, "div", "rem", "bitcast")) - {"neg", "abs", "floor"}
+EXACT_OPS = tuple(name for name in STEPS if name not in _ROUNDED)
+
+
 def random_graph(
-    rng: Random, *, eqns: int = 12, dtypes: tuple[str, ...] = ("f32",), ops: tuple[str, ...] = ()
+    rng: Random,
+    *,
+    eqns: int = 12,
+    dtypes: tuple[str, ...] = ("f32",),
+    ops: tuple[str, ...] = (),
+    extents: tuple[int, ...] = (1, 2, 3, 4, 5),
 ) -> Graph:
-    """A graph of about so many eqns over floats of these dtypes, i32, u32 and bool.
+    """A graph of about so many eqns over floats of these dtypes, i32, u32 and bool, its inputs'
+    axes of these extents.
 
     With ops, only those, and the constants they need. It has one to four inputs of each kind at
     random, a new value for most States, one to three outputs, the last value among them."""
-    g = Grower(rng, dtypes)
+    g = Grower(rng, dtypes, extents)
     for n in range(rng.randint(1, 4)):
         _random_input(g, n)
     names = ops or tuple(STEPS)

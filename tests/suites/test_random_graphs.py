@@ -1,0 +1,78 @@
+"""Random graphs over every op that gives the same bits everywhere, on every target, through all of
+the passes, some, or none: each gives what the oracle gives, or its guard fails as the oracle's."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+
+import numpy as np
+import pytest
+
+from poot.errors import DonationError, ValidationError
+from poot.ir.dtypes import is_float
+from poot.ir.graph import Graph
+from poot.oracle import run
+from poot.passes.pipeline import PIPELINE, Pass
+from tests.support.check import assert_same, plain
+from tests.support.everywhere import compile_on, on, run_program
+from tests.support.graphs import EXACT_OPS, FLOATS, random_graph, random_inputs
+
+QUICK = 10
+FUZZ = 1500
+
+
+def drawn(seed: int) -> tuple[Graph, dict[str, object]]:
+    """A graph, one in three with axes of no element, and whole numbers for its floats."""
+    extents = (0, 1, 2, 3, 4, 5) if seed % 3 == 0 else (1, 2, 3, 4, 5)
+    graph = random_graph(Random(seed), eqns=20, dtypes=FLOATS, ops=EXACT_OPS, extents=extents)
+    feed = random_inputs(graph, seed)
+    for i in graph.inputs:
+        x = feed.get(i.name)
+        if isinstance(x, np.ndarray) and is_float(i.var.type.dtype):
+            feed[i.name] = np.round(plain(x) * 2).astype(x.dtype)
+    return graph, feed
+
+
+def some(seed: int) -> tuple[Pass, ...]:
+    """None of the passes, or each or not, as the seed says."""
+    return tuple(
+        p for n, p in enumerate(PIPELINE) if Random(seed * 8 + n).random() < seed % 2 * 0.5
+    )
+
+
+def check(seed: int, target: str, passes: tuple[Pass, ...] = PIPELINE) -> None:
+    graph, feed = drawn(seed)
+    want = run(graph, feed)
+    try:
+        program = compile_on(target, graph, passes=passes)
+    except DonationError:
+        return
+    (entry,) = program.entries.values()
+    assert [r.name for r in entry.reports if r.name == "apart"] == []
+    if all(w.all() for w in want.witnesses):
+        assert_same(replace(want, witnesses=()), run_program(program, feed))
+    else:
+        with pytest.raises(ValidationError):
+            run_program(program, feed)
+
+
+@on()
+def test_random_graphs_agree(target: str):
+    for seed in range(QUICK):
+        check(seed, target)
+
+
+@on("simulator", "cpu")
+def test_random_graphs_agree_through_some_of_the_passes(target: str):
+    for seed in range(QUICK):
+        check(seed, target, some(seed))
+
+
+@pytest.mark.fuzz
+@pytest.mark.timeout(3600)
+@on()
+def test_many_random_graphs_agree(target: str):
+    for seed in range(1000, 1000 + FUZZ):
+        check(seed, target)
+        check(seed, target, some(seed))
