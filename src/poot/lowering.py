@@ -74,6 +74,8 @@ def lower_program(
         kernels, refused = _lower_all(requests_of(plan), limits, cache, progress)
         kernels_s += time.perf_counter() - clock
         if not refused:
+            for note in [n for reports in apart.values() for r in reports for n in r.notes]:
+                LOG.warning("%s%s", note.what, f"  at {note.loc}" if note.loc else "")
             return Lowering(graphs, apart, plan, kernels, plan_s, kernels_s)
         graphs, found = _without(graphs, plan, refused)
         if not found:  # ends: each round leaves fewer regions of several eqns
@@ -105,8 +107,6 @@ def _without(
         if found is not None:
             left[entry.name], report = found
             reports[entry.name] = (report,)
-            for note in report.notes:
-                LOG.warning("%s%s", note.what, f"  at {note.loc}" if note.loc else "")
     return left, reports
 
 

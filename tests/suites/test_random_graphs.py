@@ -12,6 +12,7 @@ import pytest
 from poot.errors import DonationError, ValidationError
 from poot.ir.dtypes import is_float
 from poot.ir.graph import Graph
+from poot.ir.text import parse
 from poot.oracle import run
 from poot.passes.pipeline import PIPELINE, Pass
 from tests.support.check import assert_same, plain
@@ -67,6 +68,36 @@ def test_random_graphs_agree(target: str):
 def test_random_graphs_agree_through_some_of_the_passes(target: str):
     for seed in range(QUICK):
         check(seed, target, some(seed))
+
+
+NOT_NUMBERS = """
+slot v0: f32[5] "x"
+v1: f32[] = const() dtype=f32 shape=() value=0.0
+v2: f32[5] = sub(v0, v0)
+v3: f32[5] = neg(v0)
+v4: f32[5] = add(v0, v3)
+v5: f32[5] = add(v3, v0)
+v6: f32[5] = mul(v0, v1)
+v7: f32[5] = mul(v1, v0)
+v8: f32[5] = mul(v0, v0)
+v9: f32[5] = sub(v8, v8)
+v10: f32[1,5] = reshape(v0) shape=(1, 5)
+v11: f32[5] = reduce(v10) axis=(0,) keepdim=False kind=max
+v12: f32[5] = sub(v0, v11)
+out v2, v4, v5, v6, v7, v9, v12
+"""
+
+
+@pytest.mark.parametrize("passes", [PIPELINE, ()], ids=["all", "none"])
+@on()
+def test_an_infinity_less_itself_or_times_zero_is_no_number(target: str, passes: tuple[Pass, ...]):
+    """A driver may compute these without infinities and NaN, and give 0."""
+    graph = parse(NOT_NUMBERS)
+    feed = {"x": np.array([1, np.inf, -np.inf, np.nan, -2], np.float32)}
+    with np.errstate(invalid="ignore"):
+        want = run(graph, feed)
+    assert np.isnan(want.outputs[0][1:4]).all()
+    assert_same(want, run_program(compile_on(target, graph, passes=passes), feed))
 
 
 @pytest.mark.fuzz

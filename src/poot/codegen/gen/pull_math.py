@@ -7,11 +7,12 @@ from collections.abc import Callable
 
 from poot.codegen.gen import math
 from poot.codegen.gen.index import Coords, Index
+from poot.codegen.gen.math import INF_BITS
 from poot.codegen.gen.pull import Pull, Steps, pull_row, stretched
 from poot.codegen.kir.build import KernelBuilder, Val
 from poot.ir.attrs import bool_attr, int_attr
 from poot.ir.dtypes import is_float
-from poot.ir.graph import Eqn
+from poot.ir.graph import Eqn, Var
 
 Unary = Callable[[KernelBuilder, Val], Val]
 Binary = Callable[[KernelBuilder, Val, Val], Val]
@@ -94,8 +95,35 @@ def binary(p: Pull, eqn: Eqn, n: int, coords: Coords) -> Steps:
     dtype = eqn.out.type.dtype
     if is_float(dtype):
         value = on_floats(p.k, a, b)
+        lost = _taken_for_a_number(p, eqn, a, b)
+        if lost is not None:
+            value = p.k.select((math.bits(p.k, lost) & INF_BITS).eq(INF_BITS), math.nan(p.k), value)
         return p.numbers.rounded(value, dtype) if rounds else value
     return on_integers(p.k, a, b)
+
+
+def _taken_for_a_number(p: Pull, eqn: Eqn, a: Val, b: Val) -> Val | None:
+    """The operand whose infinity or NaN a driver may lose: SPIR-V lets it take a - a, a + -a and
+    a * 0 for 0, as Mesa's does."""
+    match eqn.op:
+        case "sub" if a.literal is None and a.operand == b.operand:
+            return a
+        case "add" if _is_negated(p, eqn.ins[0], eqn.ins[1]):
+            return a
+        case "add" if _is_negated(p, eqn.ins[1], eqn.ins[0]):
+            return b
+        case "mul" if b.literal == 0 and a.literal is None:
+            return a
+        case "mul" if a.literal == 0 and b.literal is None:
+            return b
+        case _:
+            return None
+
+
+def _is_negated(p: Pull, x: Var, y: Var) -> bool:
+    """Whether y is -x."""
+    maker = p.maker(y)
+    return maker is not None and maker.op == "neg" and maker.ins[0].id == x.id
 
 
 @pull_row(*_BOOL_COMPARE)
