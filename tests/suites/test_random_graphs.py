@@ -10,14 +10,13 @@ import numpy as np
 import pytest
 
 from poot.errors import DonationError, ValidationError
-from poot.ir.dtypes import is_float
 from poot.ir.graph import Graph
 from poot.ir.text import parse
-from poot.oracle import run
+from poot.oracle import Result, run
 from poot.passes.pipeline import PIPELINE, Pass
 from tests.support.check import assert_same, plain
 from tests.support.everywhere import compile_on, on, run_program
-from tests.support.graphs import EXACT_OPS, FLOATS, random_graph, random_inputs
+from tests.support.graphs import EXACT_OPS, FLOATS, random_graph, random_inputs, whole
 
 QUICK = 10
 FUZZ = 1500
@@ -26,13 +25,21 @@ FUZZ = 1500
 def drawn(seed: int) -> tuple[Graph, dict[str, object]]:
     """A graph, one in three with axes of no element, and whole numbers for its floats."""
     extents = (0, 1, 2, 3, 4, 5) if seed % 3 == 0 else (1, 2, 3, 4, 5)
-    graph = random_graph(Random(seed), eqns=20, dtypes=FLOATS, ops=EXACT_OPS, extents=extents)
+    graph = random_graph(
+        Random(seed), eqns=20, dtypes=FLOATS, ops=EXACT_OPS, extents=extents, is_whole=True
+    )
     feed = random_inputs(graph, seed)
-    for i in graph.inputs:
-        x = feed.get(i.name)
-        if isinstance(x, np.ndarray) and is_float(i.var.type.dtype):
-            feed[i.name] = np.round(plain(x) * 2).astype(x.dtype)
-    return graph, feed
+    return graph, {n: whole(x) if isinstance(x, np.ndarray) else x for n, x in feed.items()}
+
+
+def same(graph: Graph, feed: dict[str, object], want: Result, got: Result) -> None:
+    """The same bits; where numbers grew until sums of them round, nearly so."""
+    with np.errstate(all="ignore"):
+        exact = run(graph, feed, f64=True)
+    pairs = zip((*want.outputs, *want.states.values()), (*exact.outputs, *exact.states.values()),
+                strict=True)  # fmt: skip
+    rounds = any(not np.array_equal(plain(x), plain(y), equal_nan=True) for x, y in pairs)
+    assert_same(want, got, 1e-5 if rounds else None)
 
 
 def some(seed: int) -> tuple[Pass, ...]:
@@ -52,7 +59,7 @@ def check(seed: int, target: str, passes: tuple[Pass, ...] = PIPELINE) -> None:
     (entry,) = program.entries.values()
     assert [r.name for r in entry.reports if r.name == "apart"] == []
     if all(w.all() for w in want.witnesses):
-        assert_same(replace(want, witnesses=()), run_program(program, feed))
+        same(graph, feed, replace(want, witnesses=()), run_program(program, feed))
     else:
         with pytest.raises(ValidationError):
             run_program(program, feed)

@@ -26,10 +26,13 @@ _MOST_ELEMS = 512
 class Grower:
     """A graph under way: what it holds so far, and how to draw from it."""
 
-    def __init__(self, rng: Random, dtypes: tuple[str, ...], extents: tuple[int, ...]) -> None:
+    def __init__(
+        self, rng: Random, dtypes: tuple[str, ...], extents: tuple[int, ...], is_whole: bool
+    ) -> None:
         self.rng = rng
         self.dtypes = dtypes
         self.extents = extents
+        self.is_whole = is_whole
         self.build = Builder()
         self.vars: list[Var] = []
         self.states: list[Var] = []
@@ -57,13 +60,16 @@ class Grower:
             data = draw_array(
                 TensorType(dtype, shape), np.random.default_rng(self.rng.getrandbits(32))
             )
+            if self.is_whole:
+                data = whole(data)
             name = f"c{self.build.next_id}"
             var = self.build.input(TensorType(dtype, shape), name, Const(data.tobytes()))
             self.vars.append(var)
             return var
         value: object
         if kind == "float":
-            value = self.rng.choice((0.0, 1.0, -0.5, 2.0, 0.1, -math.inf, -1e9))
+            exact = (0.0, 1.0, -3.0, 2.0, -math.inf)
+            value = self.rng.choice(exact if self.is_whole else (*exact, -0.5, 0.1, -1e9))
         elif kind == "bool":
             value = self.rng.random() < 0.5
         else:
@@ -335,13 +341,14 @@ def random_graph(
     dtypes: tuple[str, ...] = ("f32",),
     ops: tuple[str, ...] = (),
     extents: tuple[int, ...] = (1, 2, 3, 4, 5),
+    is_whole: bool = False,
 ) -> Graph:
     """A graph of about so many eqns over floats of these dtypes, i32, u32 and bool, its inputs'
-    axes of these extents.
+    axes of these extents, its constants whole numbers where asked.
 
     With ops, only those, and the constants they need. It has one to four inputs of each kind at
     random, a new value for most States, one to three outputs, the last value among them."""
-    g = Grower(rng, dtypes, extents)
+    g = Grower(rng, dtypes, extents, is_whole)
     for n in range(rng.randint(1, 4)):
         _random_input(g, n)
     names = ops or tuple(STEPS)
@@ -384,6 +391,12 @@ def _random_input(g: Grower, n: int) -> None:
 def graphs(**options: object) -> st.SearchStrategy[Graph]:
     """Random graphs for hypothesis, with random_graph's options."""
     return st.randoms(use_true_random=False).map(lambda rng: random_graph(rng, **options))
+
+
+def whole(x: np.ndarray) -> np.ndarray:
+    """Floats as whole numbers near their doubles; what else there is as it is."""
+    is_float_array = x.dtype.kind in "fV"
+    return np.round(x.astype(np.float64) * 2).astype(x.dtype) if is_float_array else x
 
 
 EDGE_FLOATS = (math.nan, math.inf, -math.inf, -0.0, 0.0, 1e30, -1e30, 65504.0, 1e-40, 2147483648.0)
