@@ -29,13 +29,14 @@ class Absent(importlib.abc.MetaPathFinder):
 sys.meta_path.insert(0, Absent())
 import poot
 """
+# What a module imports before what it lacks stays imported: those that import least come first.
 ASKED = (
     ("jax", "jax", "poot.from_jax(lambda x: x, 1)"),
     ("torch", "torch", "import poot.torch"),
-    ("tokenizers", "llm", "import poot.llm.tokenizer"),
-    ("tokenizers", "llm", "import poot.llm.json_tokenizer"),
     ("jinja2", "llm", "import poot.llm.chat"),
     ("gguf", "llm", "import poot.llm.gguf_file"),
+    ("tokenizers", "llm", "import poot.llm.tokenizer"),
+    ("tokenizers", "llm", "import poot.llm.json_tokenizer"),
     ("safetensors", "llm", "import poot.llm.adapters"),
     ("fastapi", "serve", "import poot.llm.server.app"),
 )
