@@ -9,8 +9,9 @@ import weakref
 import numpy as np
 import pytest
 
+import poot
 from poot import dlpack
-from poot.dlpack import CPU, CUDA, NAME, USED, Managed, capsule, take
+from poot.dlpack import CPU, CUDA, NAME, USED, Managed, capsule, capsule_of, device_of, take
 from poot.errors import BindError
 
 _API = ctypes.pythonapi
@@ -157,3 +158,47 @@ def test_a_consumer_that_refuses_raises_its_own_error_and_the_owner_goes():
 def test_an_array_without_elements_or_axes_is_handed_on_too():
     for shape in ((), (0, 3)):
         assert take(capsule(0, shape, "i32", (CUDA, 0), None), "x").type.shape == shape
+
+
+class Liar:
+    """An array whose DLPack gives what it is told to; an error is raised."""
+
+    def __init__(self, capsule: object, device: object = (CPU, 0)):
+        self.capsule, self.device = capsule, device
+
+    def __dlpack_device__(self):
+        return told(self.device)
+
+    def __dlpack__(self, **_: object):
+        return told(self.capsule)
+
+
+def told(what):
+    if isinstance(what, Exception):
+        raise what
+    return what
+
+
+LIES = (5, None, "x", RuntimeError("no"), KeyError("k"), ZeroDivisionError("z"))
+
+
+@pytest.mark.parametrize("lie", LIES, ids=repr)
+def test_what_gives_no_capsule_is_refused_by_name(lie):
+    session = poot.compile(poot.trace(lambda x: x, (poot.slot((2,), "f32"),)), "oracle").bind()
+    for array in (Liar(lie), Liar(lie, lie), Liar(lie, (CPU, "x")), Liar(lie, (77, 0))):
+        with pytest.raises(BindError, match=r"^x (names no device by|gave no|can't be read over) "):
+            session.step(x=array)
+    with pytest.raises(BindError, match="DLPack"):
+        take(capsule_of(Liar(lie), "x"), "x")
+    with pytest.raises(BindError, match="x names no device by DLPack"):
+        device_of(Liar(0, lie), "x")
+
+
+def test_an_array_that_raises_when_it_is_read_is_refused_by_name():
+    class Raises:
+        def __array__(self, *_: object, **__: object):
+            raise ZeroDivisionError("z")
+
+    session = poot.compile(poot.trace(lambda x: x, (poot.slot((2,), "f32"),)), "oracle").bind()
+    with pytest.raises(BindError, match=r"x needs an array of .*: z"):
+        session.step(x=Raises())

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from typing import cast
 
 import numpy as np
@@ -65,7 +64,7 @@ def as_array(value: object, name: str, type: TensorType) -> np.ndarray:
         return _over_dlpack(value, name)
     try:
         array = np.asarray(value)
-    except (ValueError, TypeError) as e:
+    except Exception as e:  # what has __array__ may raise anything
         raise BindError(f"{name} needs an array of {type}: {e}") from e
     want = DTYPES[type.dtype]
     if (
@@ -83,10 +82,9 @@ def _over_dlpack(value: dlpack.Exports, name: str) -> np.ndarray:
     """The host's memory as it is; numpy refuses bf16 and fp8, which are read here."""
     try:
         return np.from_dlpack(value)  # pyright: ignore[reportArgumentType] - it has __dlpack__
-    except (BufferError, RuntimeError, TypeError) as e:
-        if value.__dlpack_device__()[0] == dlpack.CPU:
-            with suppress(BufferError, RuntimeError, TypeError):
-                return host_array(dlpack.take(value.__dlpack__(), name))
+    except Exception as e:  # numpy refuses, or the array's maker raises
+        if dlpack.device_of(value, name)[0] == dlpack.CPU:
+            return host_array(dlpack.take(dlpack.capsule_of(value, name), name))
         raise BindError(f"{name} can't be read over DLPack: {e}; hand it over as numpy") from e
 
 

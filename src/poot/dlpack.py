@@ -112,6 +112,25 @@ class Exports(Protocol):
     def __dlpack__(self, *, stream: int | None = None) -> object: ...
 
 
+def device_of(value: Exports, what: str) -> tuple[int, int]:
+    """(kind, index) of the device that an array says it lies on. Raises BindError where what it
+    says is none: another library's code may raise or return anything."""
+    try:
+        kind, index = value.__dlpack_device__()
+        return int(kind), int(index)
+    except Exception as e:
+        raise BindError(f"{what} names no device by DLPack: {type(e).__name__}: {e}") from e
+
+
+def capsule_of(value: Exports, what: str, stream: int | None = None) -> object:
+    """The capsule that an array gives. Raises BindError where it gives none."""
+    try:
+        return value.__dlpack__() if stream is None else value.__dlpack__(stream=stream)
+    except Exception as e:
+        said = f"{e}; hand it over as numpy"
+        raise BindError(f"{what} can't be read over DLPack: {said}") from e
+
+
 class Hold:
     """What another library gave, until the last who uses it: then its deleter runs."""
 

@@ -192,6 +192,10 @@ class SessionBusy(PootError):
     """A second thread called a session that is in use."""
 
 
+class MissingExtra(PootError, ImportError):
+    """A library that one of poot's extras brings isn't there; the message names the extra."""
+
+
 class FormatError(PootError):
     """A file isn't what it says it is: checkpoint, cache entry or bundle."""
 

@@ -47,8 +47,10 @@ def adopt(
         raise BindError(f"adopt needs a shape of whole extents of 0 or more: got {shape!r}")
     if not isinstance(device, Adopts):
         limits = getattr(cast("object", device), "limits", None)
-        named = limits.name if isinstance(limits, DeviceLimits) else device.__class__.__name__
-        raise BackendError(f"{named} adopts no memory")
+        if not isinstance(limits, DeviceLimits):
+            what = "adopt needs an open device, as a compiled program's `device` is"
+            raise BindError(f"{what}: got {device.__class__.__name__} {device!r:.60}")
+        raise BackendError(f"{limits.name} adopts no memory")
     type = TensorType(dtype, extents)
     buffer = device.adopt(handle, -(-type.nbytes // 4) * 4, "adopted memory", owner)
     return DeviceArray(Stored(type, device, buffer), Always())

@@ -10,7 +10,7 @@ import pytest
 from tests.support.sources import Source, functions, sources
 
 LAYERS = (
-    "errors knobs limits cache collector",
+    "errors knobs limits cache collector extras",
     "ir slots device_bytes dlpack codegen.kir",
     "oracle trace ops",
     "passes",

@@ -8,18 +8,9 @@ import sys
 from typing import Protocol, TextIO
 
 from poot.cli.options import Chat, Command, Devices, Explain, Generate, Serve, parse
-from poot.errors import BackendUnavailable, PootError
+from poot.errors import PootError
+from poot.extras import refuse_missing
 
-EXTRAS = {
-    "gguf": "llm",
-    "tokenizers": "llm",
-    "jinja2": "llm",
-    "safetensors": "llm",
-    "fastapi": "serve",
-    "starlette": "serve",
-    "pydantic": "serve",
-    "uvicorn": "serve",
-}
 NAMES: dict[type[Command], str] = {
     Devices: "devices",
     Explain: "explain",
@@ -58,15 +49,10 @@ def main(
 
 def module(command: Command) -> Runs:
     """The command's module. It is imported only when asked for, so that no command needs the
-    libraries of another. Raises BackendUnavailable naming the extra that is missing."""
+    libraries of another. Raises MissingExtra naming the extra that is missing."""
     name = NAMES[type(command)]
     try:
         found: Runs = importlib.import_module(f"poot.cli.{name}")  # pyright: ignore[reportAssignmentType] - a module, by its protocol
     except ModuleNotFoundError as missing:
-        extra = EXTRAS.get(missing.name or "")
-        if extra is None:
-            raise
-        raise BackendUnavailable(
-            f"this command needs the library {missing.name}; pip install 'poot[{extra}]'"
-        ) from missing
+        refuse_missing(missing, "this command")
     return found

@@ -12,12 +12,17 @@ from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors import SafetensorError
-from safetensors.numpy import load_file  # pyright: ignore[reportUnknownVariableType] - its path
 
 from poot.errors import FormatError, RequestError
+from poot.extras import refuse_missing
 from poot.llm.layout import Layout
 from poot.llm.stepper import Bound
+
+try:
+    from safetensors import SafetensorError
+    from safetensors.numpy import load_file  # pyright: ignore[reportUnknownVariableType] - its path
+except ModuleNotFoundError as e:
+    refuse_missing(e, "poot.llm")
 
 STATES = "lora."  # the names of the adapters' States begin so
 FACTORS = {".lora_A.weight": "A", ".lora_B.weight": "B"}

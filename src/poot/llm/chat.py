@@ -11,11 +11,15 @@ import json
 from collections.abc import Mapping, Sequence, Sized
 from dataclasses import dataclass
 
-from jinja2 import TemplateError
-from jinja2.runtime import Context
-from jinja2.sandbox import ImmutableSandboxedEnvironment
-
 from poot.errors import FormatError, RequestError
+from poot.extras import refuse_missing
+
+try:
+    from jinja2 import TemplateError
+    from jinja2.runtime import Context
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
+except ModuleNotFoundError as e:
+    refuse_missing(e, "poot.llm")
 
 MAX_TEXT = 1 << 22  # characters of a rendered prompt, or of a string the template repeats
 MAX_TURNS = 1 << 18  # iterations of all `range` loops together

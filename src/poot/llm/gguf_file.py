@@ -20,12 +20,17 @@ from pathlib import Path
 from types import MappingProxyType
 
 import numpy as np
-from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
-from gguf.quants import dequantize
 from numpy.typing import NDArray
 
 from poot.errors import FormatError, need
+from poot.extras import refuse_missing
 from poot.llm.cursor import Cursor
+
+try:
+    from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
+    from gguf.quants import dequantize
+except ModuleNotFoundError as e:
+    refuse_missing(e, "poot.llm")
 
 Scalar = bool | int | float | str
 Value = Scalar | tuple[Scalar, ...]

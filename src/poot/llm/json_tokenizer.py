@@ -12,14 +12,18 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import cast
 
-import tokenizers
-
 from poot.errors import FormatError
+from poot.extras import refuse_missing
 from poot.llm.chat import ChatTemplate
 from poot.llm.json_config import read_json_config
 from poot.llm.keys import Keys
 from poot.llm.tensor_files import read_json
 from poot.llm.tokenizer import BYTE_OF, CONTROL, NORMAL, STOP_NAMES, USER_DEFINED, Tokenizer
+
+try:
+    import tokenizers
+except ModuleNotFoundError as e:
+    refuse_missing(e, "poot.llm")
 
 TOKENIZER, BESIDE, TEMPLATE = "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"
 GENERATION = "generation_config.json"

@@ -13,12 +13,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-import tokenizers
-from tokenizers import AddedToken, models, pre_tokenizers
-
 from poot.errors import RequestError
+from poot.extras import refuse_missing
 from poot.llm.gguf_file import Value
 from poot.llm.keys import Keys
+
+try:
+    import tokenizers
+    from tokenizers import AddedToken, models, pre_tokenizers
+except ModuleNotFoundError as e:
+    refuse_missing(e, "poot.llm")
 
 NORMAL, CONTROL, USER_DEFINED = 1, 3, 4  # tokenizer.ggml.token_type (GGUF specification)
 # Control tokens that end an answer whichever of them the file names as its eos.

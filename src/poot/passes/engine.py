@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from poot.errors import PassError
 from poot.ir.build import make_eqn
 from poot.ir.graph import Eqn, Graph, Input, Var
@@ -61,6 +63,7 @@ class Scope:
         self.notes: list[Note] = []
         self.fired: dict[str, int] = {}
         self.fresh: list[Eqn] = []
+        self.known: dict[int, np.ndarray | None] = {}  # by id: what `values_of` computed
         self._made: dict[int, Eqn] = {}
         self._first: dict[Key, Eqn] = {}
         self._uses = use_counts(graph)

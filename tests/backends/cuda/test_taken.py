@@ -87,3 +87,16 @@ def test_what_lies_elsewhere_is_none_and_another_card_is_told():
 def test_what_its_maker_refuses_comes_with_its_words():
     with pytest.raises(BindError, match="x can't be read over DLPack: it has a gradient"):
         foreign(Theirs(fails=BufferError("it has a gradient")), 0, 7, "x")
+
+
+@pytest.mark.parametrize(
+    "given", [5, {}, {"shape": 3}, {"shape": (2,), "typestr": "x", "data": (64, False)},
+              {"shape": (2,), "typestr": "<f4", "data": ()},
+              {"shape": (2,), "typestr": "<f4", "data": (64, False), "strides": 4}]
+)  # fmt: skip
+def test_an_interface_that_says_no_array_is_refused_by_name(given):
+    class Liar:
+        __cuda_array_interface__ = given
+
+    with pytest.raises(BindError, match="x has an __cuda_array_interface__ that says no array"):
+        foreign(Liar(), 0, 1, "x")

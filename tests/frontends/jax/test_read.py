@@ -81,3 +81,23 @@ def test_a_choice_between_branches_is_a_select(at: int):
 def test_a_value_of_a_dtype_that_poot_has_not_is_said():
     with pytest.raises(UnsupportedOps, match="a value of complex64, which poot has not"):
         poot.from_jax(lambda x: jnp.abs(lax.complex(x, x)), X)
+
+
+def test_what_a_function_of_jax_calls_is_at_the_line_of_its_caller():
+    """Such functions are traced once for all callers: what they hold knows another's line."""
+
+    def first(x: jax.Array) -> jax.Array:
+        return jnp.linalg.svd(x)[1]
+
+    def second(x: jax.Array) -> jax.Array:
+        y = jnp.fft.fft(x).real.sum()
+        return y + jnp.linalg.svd(x.sum(0)[:, None] + jnp.ones((4, 4)))[0]
+
+    for fn, lines in ((first, {1}), (second, {1, 2})):
+        with pytest.raises(UnsupportedOps) as e:
+            poot.from_jax(fn, X)
+        wanted = {f"{__file__}:{fn.__code__.co_firstlineno + n}" for n in lines}
+        assert {u.loc for u in e.value.ops} == wanted
+        with pytest.raises(UnsupportedOps) as e:
+            poot.from_jax(jax.jit(fn), X)
+        assert {u.loc for u in e.value.ops} == wanted

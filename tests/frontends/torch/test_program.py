@@ -144,3 +144,28 @@ def test_sixteen_bit_weights_stay_so():
     want = model(IDS, SHIFT.bfloat16()).detach().float().numpy()
     out = np.asarray(session.step(ids=IDS, shift=shift)).astype(np.float32)
     np.testing.assert_allclose(out, want, rtol=2e-2, atol=2e-2)
+
+
+@pytest.mark.parametrize("kind", ["bool", "ones", "infinite"])
+def test_a_buffer_that_holds_a_triangle_makes_attention_causal(kind):
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            ones = torch.tril(torch.ones(16, 16)).view(1, 1, 16, 16)
+            mask = torch.where(ones == 1, 0.0, float("-inf"))
+            kinds = {"bool": ones.bool(), "ones": ones, "infinite": mask}
+            self.register_buffer("mask", kinds[kind])
+
+        def forward(self, x):
+            n = x.shape[2]
+            mask, scores = self.mask[:, :, :n, :n], x @ x.mT
+            if kind == "infinite":
+                return (scores + mask).softmax(-1) @ x
+            return scores.masked_fill(mask == 0, float("-inf")).softmax(-1) @ x
+
+    x = torch.randn(1, 2, 6, 8, generator=torch.Generator().manual_seed(0))
+    model = Model()
+    imported = poot.from_torch(torch.export.export(model, (x,)))
+    program = poot.compile(imported.graph, "cpu")
+    assert "causal 0" in program.explain()
+    np.testing.assert_allclose(imported.bind(program).step(x=x), model(x).numpy(), atol=1e-5)

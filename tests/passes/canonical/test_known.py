@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from poot.passes.canonical.known import KNOWN
+from poot.ir.text import parse
+from poot.passes.canonical.known import KNOWN, values_of
+from poot.passes.engine import Scope
 from tests.support.rewrites import checker, stays
 
 check, stay = checker(*KNOWN), stays(*KNOWN)
@@ -119,3 +121,25 @@ def test_an_order_of_rows_alone_that_holds_everywhere_is_a_constant():
         out v3
         """,
     )
+
+
+def test_values_of_masks_are_computed_once_where_constants_alone_decide_them():
+    graph = parse(
+        """
+        in v0: f32[2,3]
+        v1: i32[2,3] = iota() axis=1 dtype=i32 shape=(2, 3)
+        v2: f32[2,3] = cast(v1) dtype=f32
+        v3: f32[2,3] = mul(v2, v2)
+        v4: f32[2,3] = add(v3, v0)
+        out v3, v4
+        """
+    )
+    scope = Scope(graph)
+    scope.sweep(())
+    known, other = graph.outputs
+    values = values_of(scope, known)
+    assert values is not None
+    assert values.tolist() == [[0, 1, 4], [0, 1, 4]]
+    assert values_of(scope, known) is values
+    assert values_of(scope, other) is None
+    assert values_of(scope, graph.inputs[0].var) is None

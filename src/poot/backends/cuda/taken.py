@@ -44,19 +44,22 @@ def foreign(value: object, index: int, stream: int, what: str) -> Foreign | None
     if isinstance(value, dlpack.Exports):
         return _over_dlpack(value, index, stream, what)
     given: Interface | None = getattr(value, _INTERFACE, None)
-    return None if given is None else _by_interface(value, given, what)
+    if given is None:
+        return None
+    try:
+        return _by_interface(value, given, what)
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as e:
+        said = f"{type(e).__name__}: {e}"
+        raise BindError(f"{what} has an {_INTERFACE} that says no array: {said}") from e
 
 
 def _over_dlpack(value: dlpack.Exports, index: int, stream: int, what: str) -> Foreign | None:
-    kind, number = value.__dlpack_device__()
-    if int(kind) != dlpack.CUDA:
+    kind, number = dlpack.device_of(value, what)
+    if kind != dlpack.CUDA:
         return None
     if number != index:
         raise BindError(f"{what} lies on cuda:{number}, and this session on cuda:{index}: move it")
-    try:
-        made = dlpack.take(value.__dlpack__(stream=stream or _LEGACY), what)
-    except (BufferError, RuntimeError, TypeError) as e:
-        raise BindError(f"{what} can't be read over DLPack: {e}") from e
+    made = dlpack.take(dlpack.capsule_of(value, what, stream or _LEGACY), what)
     return Foreign(made.pointer, made.type, made.hold)
 
 

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from poot.errors import TraceError
+from poot.extras import library
 from poot.frontends.foreign import Foreign, Given, Ref
 from poot.frontends.jax.arrays import as_numpy, is_concrete, type_of
 from poot.frontends.jax.read import Calls
@@ -48,7 +48,7 @@ class _Reader:
     def __init__(
         self, fn: Any, args: Sequence[Any], weights: Sequence[int] | None, states: Sequence[int]
     ) -> None:
-        self.jax = importlib.import_module("jax")
+        self.jax = library("jax", "from_jax")
         self.tree = self.jax.tree_util
         self.args = tuple(args)
         self.is_module = callable(fn) and not self.tree.all_leaves([fn])

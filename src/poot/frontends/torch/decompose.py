@@ -8,6 +8,8 @@ import importlib
 import warnings
 from typing import Any
 
+from poot.extras import library
+
 # Composite ops that have a row.
 KEPT = ("scaled_dot_product_attention.default", "rms_norm.default")
 
@@ -17,7 +19,7 @@ def decomposed(program: Any) -> Any:
     comes back as it is."""
     if not hasattr(program, "run_decompositions"):
         return program
-    export = importlib.import_module("torch.export")
+    export = library("torch.export", "from_torch")
     table = export.default_decompositions()
     for name in KEPT:
         table.pop(_overload(name), None)

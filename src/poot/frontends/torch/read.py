@@ -1,9 +1,9 @@
 # pyright: basic
 """An exported torch program as a `Foreign`: what `torch.export` leaves, in poot's types.
 
-Parameters and buffers of floats become Weights under their names in the model, buffers of integers
-and constants become Consts (positions are proved from them), buffers and inputs that the program
-writes become States, other inputs slots.
+Parameters and buffers of floats become Weights under their names in the model, buffers of integers,
+masks of zeros and ones, and constants become Consts (positions are proved from them), buffers and
+inputs that the program writes become States, other inputs slots.
 """
 
 from __future__ import annotations
@@ -159,6 +159,14 @@ def read_graph(graph: Any, weights: frozenset[str]) -> Foreign:
     return Foreign(tuple(givens), tuple(nodes.calls), outputs)
 
 
+def _is_mask(array: np.ndarray) -> bool:
+    """Whether floats are a plane of zeros and ones, as models keep their masks."""
+    if array.ndim < 2 or array.shape[-2] < 2:
+        return False
+    is_one = array == 1
+    return bool(is_one.any() and ((array == 0) | is_one).all())
+
+
 # Exported programs.
 
 
@@ -239,6 +247,7 @@ class _Reader:
             self.nodes.refs[node] = self.by_memory[place]
             return
         is_known = array.dtype.kind in "iub" or spec.kind.name == "CONSTANT_TENSOR"
+        is_known = is_known or (spec.kind.name == "BUFFER" and _is_mask(array))
         if is_known or not np.isfinite(array.astype(np.float32)).all():
             _, data = device_bytes(array, spec.target)
             self._add(node, spec.target, type, Const(data), None)

@@ -1,8 +1,9 @@
 """What hides keys, stage by stage: selects of the scores, and added planes of 0 and a fill.
 
 A hidden key need not be visited where it is hidden by -inf in the end, or, where the caller assumes
-so, by a number at or below `lowest`. What compares positions alone becomes `causal` and `window`; a
-limit that is a declared position of the step becomes the length of the keys that some row may see.
+so, by a number at or below `lowest`. What compares positions alone, or is known to keep the same
+keys (`triangles.py`), becomes `causal` and `window`; a limit that is a declared position of the
+step becomes the length of the keys that some row may see.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from poot.passes.attention.live import Length
 from poot.passes.attention.proofs import Proofs
 from poot.passes.attention.rows import Dims
 from poot.passes.attention.scores import Stage
+from poot.passes.attention.triangles import bounds_of_known, fill_of_known
 from poot.passes.attention.views import joined, steps_to
 from poot.passes.engine import Scope
 from poot.passes.facts import number_of
@@ -51,6 +53,9 @@ def hides_of(scope: Scope, stage: Stage) -> Hides | None:
     assert stage.operand is not None
     if stage.kind == "select":
         return Hides(stage, stage.number, tuple(conjuncts(scope, stage.operand, stage.keeps)))
+    fill = fill_of_known(scope, stage.operand) if stage.kind == "add" else None
+    if fill is not None:
+        return Hides(stage, fill, ((stage.operand, True),))
     base, steps = steps_to(scope, stage.operand)
     eqn = scope.producer(base)
     if stage.kind != "add" or eqn is None or eqn.op != "select":
@@ -99,12 +104,14 @@ def last_hidden(hides: list[Hides | None], lowest: float) -> list[bool]:
     return out[::-1]
 
 
-def bound_by_rows(scope: Scope, hides: Hides, claim: Claim, dims: Dims) -> Bound | None:
-    """The bound that a claim sets the keys of each row, where it compares their positions alone."""
+def bounds_by_rows(scope: Scope, hides: Hides, claim: Claim, dims: Dims) -> tuple[Bound, ...]:
+    """The bounds that a claim sets the keys of each row, where it compares their positions alone or
+    is known to say the same."""
     shape = hides.stage.shape
     if shape[-2:] != (dims.rows, dims.keys):
-        return None
-    return bound_of(scope, *claim, shape)
+        return ()
+    said = bound_of(scope, *claim, shape)
+    return (said,) if said is not None else bounds_of_known(scope, *claim, shape)
 
 
 @dataclass(frozen=True, slots=True)

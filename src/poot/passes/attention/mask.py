@@ -21,7 +21,7 @@ from poot.passes.attention.hides import (
     Claim,
     Hides,
     apart,
-    bound_by_rows,
+    bounds_by_rows,
     hides_of,
     last_hidden,
     reach_of,
@@ -130,9 +130,7 @@ class _Ranges:
         """Takes the bounds that causal and window say, and gives those."""
         found: list[tuple[int, Claim, Bound]] = []
         for n, each, c in self._claims(self.assumed.lowest):
-            bound = bound_by_rows(self.scope, each, c, self.dims)
-            if bound is not None:
-                found.append((n, c, bound))
+            found += [(n, c, b) for b in bounds_by_rows(self.scope, each, c, self.dims)]
         attrs = _bounds_as_attrs([bound for _, _, bound in found])
         if attrs:
             self.taken |= {(n, c) for n, c, _ in found}

@@ -22,6 +22,7 @@ from poot.passes.attention.dead_rows import match_dead_rows, without_dead_rows
 from poot.passes.attention.declines import Decline, claim
 from poot.passes.attention.heads import Operands, read_operands
 from poot.passes.attention.hides import Assumed
+from poot.passes.attention.log_softmax import match_log_softmax
 from poot.passes.attention.logsum import LogSum, find_log_sums
 from poot.passes.attention.mask import Masks, cast_to, read_masks, read_sink, score_lengths
 from poot.passes.attention.proofs import proofs_of
@@ -33,10 +34,11 @@ from poot.passes.attention.softmax import (
     match_exps,
     match_softmax,
     match_total,
+    numerators,
     passed,
 )
 from poot.passes.attention.turned import without_turns
-from poot.passes.attention.views import reshaped
+from poot.passes.attention.views import MOVES, reshaped
 from poot.passes.canonicalize import canonicalize
 from poot.passes.engine import Outcome, Rule, Scope, rewrite
 
@@ -46,6 +48,7 @@ _DTYPES: dict[str, tuple[str, ...]] = dict.fromkeys(
 )
 # Fills that a caller may assume to hide a key, as each dtype holds them.
 _LOWEST = {"f32": -1e9, "bf16": -998244352.0, "f16": -3e4}
+_OTHER_SUM = "the exps of scores are divided by something else than their sum over the keys"
 _UPDATES = ("dynamic_update_slice", "scatter_update")
 
 
@@ -98,13 +101,29 @@ class Matcher:
         chain = Chain()
         try:
             weights, tested = match_dead_rows(scope, eqn.ins[0], chain)
-            found = match_softmax(scope, weights, chain)
-            if found is None or not _tests(scope, tested, found):
+            found = match_softmax(scope, weights, chain) or match_log_softmax(scope, weights, chain)
+            if found is None:
+                return self._near_miss(weights, eqn, scope)
+            if not _tests(scope, tested, found):
                 return None
             return self._fused(eqn, eqn, found, chain, scope, zeroed=tested is not None)
         except Decline as why:
             scope.decline(f"not fused: {why.reason}", why.loc or eqn.loc)
             return None
+
+    def _near_miss(self, weights: Var, product: Eqn, scope: Scope) -> None:
+        """Raises Decline where the weights are exps of scores, and no softmax of them."""
+        exps, over = numerators(scope, weights)
+        found = match_exps(scope, exps, Chain())
+        if found is None or trace_scores(scope, found.scores, Chain()) is None:
+            return
+        if over:
+            raise Decline(_OTHER_SUM, over)
+        readers = self.users.get(product.out.id, ())
+        if not any(e.op in ("div", "mul", *MOVES) for e in readers):
+            raise Decline(
+                "the weights are exps of scores that nothing divides by their sum", found.loc
+            )
 
     def at_division(self, eqn: Eqn, scope: Scope) -> Var | None:
         """matmul(exp(scores), values) divided by the sum of the exps, or times its reciprocal."""
@@ -120,6 +139,8 @@ class Matcher:
             if found is None or total is None:
                 return None
             if not match_total(scope, total, found, chain, eqn.out.type.shape):
+                if trace_scores(scope, found.scores, Chain()) is not None:
+                    raise Decline(_OTHER_SUM)
                 return None
             chain.add(product)
             return self._fused(eqn, product, found, chain, scope)

@@ -108,6 +108,14 @@ def match_sink_column(scope: Scope, cut: Eqn, chain: Chain) -> Softmax | None:
     return replace(found, scores=scores, sink=sink)
 
 
+def numerators(scope: Scope, probs: Var) -> tuple[Var, str]:
+    """(what probs divides by something, the line of the division); probs itself, and an empty
+    line, where it is no division."""
+    eqn = scope.producer(passed(scope, probs, Chain()))
+    split = _division(scope, eqn, Chain()) if eqn is not None else None
+    return (split[0], eqn.loc) if split is not None and eqn is not None else (probs, "")
+
+
 def _division(scope: Scope, eqn: Eqn, chain: Chain) -> tuple[Var, Var] | None:
     """(a, b) where eqn is a / b or a * recip(b)."""
     if eqn.op == "div":
@@ -116,7 +124,7 @@ def _division(scope: Scope, eqn: Eqn, chain: Chain) -> tuple[Var, Var] | None:
         return None
     for a, b in (eqn.ins, eqn.ins[::-1]):
         inner = Chain()
-        by = scope.producer(_spread(scope, b, inner))
+        by = scope.producer(spread(scope, b, inner))
         if by is not None and by.op == "recip":
             chain.eqns.update(inner.eqns)
             chain.add(by)
@@ -124,7 +132,7 @@ def _division(scope: Scope, eqn: Eqn, chain: Chain) -> tuple[Var, Var] | None:
     return None
 
 
-def _spread(scope: Scope, var: Var, chain: Chain) -> Var:
+def spread(scope: Scope, var: Var, chain: Chain) -> Var:
     """var before the casts and moves that give a row's number to its elements."""
     while (eqn := scope.producer(var)) is not None and (eqn.op in MOVES or is_float_cast(eqn)):
         chain.add(eqn)
@@ -153,7 +161,7 @@ def match_exps(scope: Scope, exps: Var, chain: Chain) -> Softmax | None:
         found = _top(scope, shift, inner)
         if found is not None and factor != 1.0 and found[1] is not None:
             return None
-        if found is not None and _same_rows(scope, found[0], shift.ins[0], inner):
+        if found is not None and same_rows(scope, found[0], shift.ins[0], inner):
             inner.add(shift)
             chain.eqns.update(inner.eqns)
             scores = _raised(scope, shift.ins[0], chain) if found[1] is None else shift.ins[0]
@@ -174,7 +182,7 @@ def _raised(scope: Scope, scores: Var, chain: Chain) -> Var:
             x = fold_of(scope, eqn.ins[1], "max", eqn.out.type.shape, inner)
         except Decline:  # a maximum over another axis is none of a row
             return scores
-        if x is None or not _same_rows(scope, x, eqn.ins[0], inner):
+        if x is None or not same_rows(scope, x, eqn.ins[0], inner):
             return scores
         inner.add(eqn)
         chain.eqns.update(inner.eqns)
@@ -215,7 +223,7 @@ def match_total(
             return False
         total = rest
     summed = fold_of(scope, total, "sum", shape, inner)
-    if summed is None or not _same_rows(scope, summed, found.exps, inner):
+    if summed is None or not same_rows(scope, summed, found.exps, inner):
         return False
     chain.eqns.update(inner.eqns)
     return True
@@ -241,21 +249,29 @@ def _without_sink(scope: Scope, total: Var, found: Softmax, chain: Chain) -> Var
 def fold_of(scope: Scope, var: Var, kind: str, shape: tuple[int, ...], chain: Chain) -> Var | None:
     """x where var, broadcast to shape, gives each row of x its own reduction of that kind. Raises
     Decline where the reduction is over another axis than the last."""
-    eqn = scope.producer(_spread(scope, var, chain))
-    if eqn is None or eqn.op != "reduce" or str_attr(eqn, "kind") != kind:
+    eqn = scope.producer(spread(scope, var, chain))
+    x = folded(eqn, kind, Chain()) if eqn is not None else None
+    view = view_of(scope, var, rounded=True)
+    if eqn is None or x is None or view.base != eqn.out or not lies_by_rows(view, shape):
+        return None
+    chain.add(eqn)
+    return x
+
+
+def folded(eqn: Eqn, kind: str, chain: Chain) -> Var | None:
+    """x where eqn is its reduction of that kind over the last axis. Raises Decline where it is one
+    over another axis."""
+    if eqn.op != "reduce" or str_attr(eqn, "kind") != kind:
         return None
     rank, axes = len(eqn.ins[0].type.shape), ints_attr(eqn, "axis")
     if axes != (rank - 1,):
         shown = ", ".join(map(str, axes))
         what = f"the softmax is over axis {shown} of {rank}, not over the keys (the last)"
         raise Decline(what, eqn.loc)
-    view = view_of(scope, var, rounded=True)
-    if view.base != eqn.out or not lies_by_rows(view, shape):
-        return None
     chain.add(eqn)
     return eqn.ins[0]
 
 
-def _same_rows(scope: Scope, a: Var, b: Var, chain: Chain) -> bool:
+def same_rows(scope: Scope, a: Var, b: Var, chain: Chain) -> bool:
     """Whether a and b are one value but for casts and reshapes that keep the last axis."""
     return a == b or passed(scope, a, chain) == passed(scope, b, chain)

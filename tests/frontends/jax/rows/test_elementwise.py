@@ -45,6 +45,13 @@ def test_rounding_goes_where_it_says(way: lax.RoundingMethod):
     check(lambda x: lax.round(x, way), edges())
 
 
+def test_the_next_float_on_the_way():
+    inf = np.float32("inf")
+    check(lambda x: (lax.nextafter(x, x * 0 + inf), lax.nextafter(x, -x)), X)
+    ends = np.array([1.0, -1.0, np.inf, -np.inf, np.nan, 3.4028235e38], np.float32)
+    check(lambda x: (lax.nextafter(x, jnp.full(6, -inf)), lax.nextafter(x, jnp.full(6, inf))), ends)
+
+
 @pytest.mark.parametrize("name", ["neg", "abs", "sign", "square", "bitwise_not"])
 def test_functions_of_integers(name: str):
     check(getattr(lax, name), N)
@@ -131,3 +138,10 @@ def test_activations():
 def test_arrays_in_the_program():
     check(lambda x: x + np.arange(4, dtype=np.float32), X)
     check(lambda x: x + np.arange(4), N)
+
+
+def test_a_shift_by_more_bits_than_there_are_leaves_none():
+    by = np.array([0, 1, 31, 32, 33, 40], np.int32)
+    for x in (np.full(6, -5, np.int32), np.full(6, 0xF0000003, np.uint32)):
+        for name in ("shift_left", "shift_right_logical", "shift_right_arithmetic"):
+            check(getattr(lax, name), x, by.astype(x.dtype))

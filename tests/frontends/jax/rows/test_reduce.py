@@ -36,6 +36,12 @@ def test_a_nan_stands_above_all_numbers():
     check(lambda x: jnp.argmax(x), np.concatenate((edges(), edges())))
 
 
+def test_orders_among_nan_infinities_and_zeros():
+    both = np.concatenate((edges(), edges()[::-1]))
+    check(lambda x: (lax.top_k(x, 20), jnp.sort(x), jnp.argsort(x)), both)
+    check(lambda n: (jnp.argmin(n), jnp.argsort(n)), np.array([1, -(2**31), 5, 2], np.int32))
+
+
 def test_running_sums():
     check(lambda x: (jnp.cumsum(x, 1), lax.cumsum(x, 0, reverse=True)), X)
     check(lambda x: jnp.cumsum(x, 0), N)

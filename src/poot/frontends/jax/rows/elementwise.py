@@ -116,6 +116,18 @@ def pow_(site: Site, a: Array, b: Array, **_: object) -> Array:
     return power(site, a.astype(site.dtype), b.astype(site.dtype))
 
 
+def nextafter(site: Site, a: Array, b: Array) -> Array:
+    """The f32 next to a on the way to b."""
+    if site.dtype != "f32":
+        refuse("nextafter", "f32", a=a.type)
+    bits = ops.bitcast(a, "i32")
+    away = ops.equal(ops.greater(b, a), a > 0.0)
+    step = ops.bitcast(ops.where(away, bits + 1, bits - 1), "f32")
+    least = ops.bitcast(ops.where(b > 0.0, number(1, "i32"), -(2**31) + 1), "f32")
+    near = ops.where(ops.equal(a, b), b, ops.where(a == 0.0, least, step))
+    return ops.where(ops.logical_or(ops.isnan(a), ops.isnan(b)), math.nan, near)
+
+
 def select_n(site: Site, which: Array, *cases: Array) -> Array:
     """The case whose number `which` is: of a bool false the first, true the second."""
     if which.dtype == "bool":
@@ -139,14 +151,38 @@ def from_end(site: Site, index: Array, extent: int) -> Array:
 
 
 def shift_right_logical(site: Site, a: Array, b: Array, **_: object) -> Array:
-    """Zeros come in from the left."""
+    """Zeros come in from the left; all of them, by as many bits as there are or more."""
+    return _if_inside(b, _logical(a, b), 0)
+
+
+def _logical(a: Array, b: Array) -> Array:
     if a.dtype == "i32":
         return ops.bitcast(ops.right_shift(ops.bitcast(a, "u32"), ops.bitcast(b, "u32")), "i32")
     return ops.right_shift(a, b)
 
 
+def shift_left(site: Site, a: Array, b: Array, **_: object) -> Array:
+    """Zeros come in from the right; all of them, by as many bits as there are or more."""
+    return _if_inside(b, ops.left_shift(a, b), 0)
+
+
+def _fits(b: Array) -> Array:
+    """Where a shift is by 0 to 31; a negative one counts as one by 2^32 and more."""
+    return b < 32 if b.dtype == "u32" else ops.logical_and(b >= 0, b < 32)
+
+
+def _is_inside(b: Array) -> bool:
+    held = b.interval
+    return held is not None and held.lo >= 0 and held.hi < 32
+
+
+def _if_inside(b: Array, shifted: Array, outside: int) -> Array:
+    return shifted if _is_inside(b) else ops.where(_fits(b), shifted, outside)
+
+
 def shift_right_arithmetic(site: Site, a: Array, b: Array, **_: object) -> Array:
     """The sign comes in from the left."""
+    b = b if _is_inside(b) else ops.where(_fits(b), b, 31)
     if a.dtype == "u32":
         return ops.bitcast(ops.right_shift(ops.bitcast(a, "i32"), ops.bitcast(b, "i32")), "u32")
     return ops.right_shift(a, b)
@@ -191,7 +227,6 @@ _BINARY: dict[str, Row] = {
     "and": _binary(ops.bitwise_and, ops.logical_and),
     "or": _binary(ops.bitwise_or, ops.logical_or),
     "xor": _binary(ops.bitwise_xor, ops.logical_xor),
-    "shift_left": _binary(ops.left_shift),
     "eq": _comparison(ops.equal),
     "ne": _comparison(ops.not_equal),
     "lt": _comparison(ops.less),
@@ -216,8 +251,10 @@ ELEMENTWISE: dict[str, Row] = {
     "is_finite": is_finite,
     "integer_pow": integer_pow,
     "pow": pow_,
+    "nextafter": nextafter,
     "select_n": select_n,
     "clamp": clamp,
+    "shift_left": shift_left,
     "shift_right_logical": shift_right_logical,
     "shift_right_arithmetic": shift_right_arithmetic,
     "not": not_,

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from poot import ops
 from poot.frontends.foreign import Row, Site
 from poot.frontends.torch.rows.index import gather as along
+from poot.frontends.torch.rows.order import ascending, descending, nan_first
+from poot.frontends.torch.rows.reduce import best, topk
 from poot.frontends.torch.rows.reduce import cumsum as running_sum
-from poot.frontends.torch.rows.reduce import topk
 from poot.ops.array import Array, reshape
 from poot.ops.record import refuse
 
@@ -38,17 +39,18 @@ def reduce_and(site: Site, x: Array, axes: Sequence[int], **_: object) -> Array:
 
 
 def argmax(site: Site, x: Array, axes: Sequence[int], **_: object) -> Array:
-    """The lower index on ties; the first NaN where there is one, which stands above all numbers."""
-    (axis,) = _axes(axes)
-    at = ops.argmax(x, axis=axis)
-    if x.dtype in ("f32", "f16", "bf16"):
-        lost = ops.isnan(x)
-        at = ops.where(ops.any(lost, axis), ops.argmax(lost.astype("f32"), axis=axis), at)
-    return reshape(at, site.shape).astype(site.dtype)
+    """The lower index on ties; the first NaN where there is one."""
+    return _first(site, ascending(x), axes)
 
 
 def argmin(site: Site, x: Array, axes: Sequence[int], **_: object) -> Array:
-    return argmax(site, -x, axes)
+    """The lower index on ties; the first NaN where there is one."""
+    return _first(site, nan_first(descending(x), x), axes)
+
+
+def _first(site: Site, key: Array, axes: Sequence[int]) -> Array:
+    (axis,) = _axes(axes)
+    return reshape(ops.argmax(key, axis=axis), site.shape).astype(site.dtype)
 
 
 def cumsum(site: Site, x: Array, axis: int, reverse: bool) -> Array:
@@ -58,7 +60,8 @@ def cumsum(site: Site, x: Array, axis: int, reverse: bool) -> Array:
 
 
 def top_k(site: Site, x: Array, k: int, axis: int = -1, **_: object) -> tuple[Array, Array]:
-    return topk(site, x, k, axis)
+    """NaN is greater than every number, and 0 than -0."""
+    return best(site, x, k, axis, ascending(x, zeros_apart=True))
 
 
 def sort(site: Site, *xs: Array, dimension: int, num_keys: int, **_: object) -> tuple[Array, ...]:

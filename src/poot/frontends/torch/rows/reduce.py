@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from poot import ops
 from poot.frontends.foreign import Row, Site
+from poot.frontends.torch.rows.index import gather
+from poot.frontends.torch.rows.order import ascending, descending, nan_first
 from poot.frontends.torch.rows.values import Number, is_float, number
 from poot.ops.array import Array, normal_axis, reshape
 from poot.ops.record import refuse
@@ -37,11 +39,20 @@ def mean_all(site: Site, x: Array, *_: object) -> Array:
 
 
 def amax(site: Site, x: Array, dims: Dims = None, keepdim: bool = False) -> Array:
-    return x.max(_axes(x, dims), keepdim)
+    if x.dtype == "bool":
+        return ops.any(x, _axes(x, dims), keepdim)
+    return _wide(x).max(_axes(x, dims), keepdim).astype(x.dtype)
 
 
 def amin(site: Site, x: Array, dims: Dims = None, keepdim: bool = False) -> Array:
-    return x.min(_axes(x, dims), keepdim)
+    if x.dtype == "bool":
+        return ops.all(x, _axes(x, dims), keepdim)
+    return _wide(x).min(_axes(x, dims), keepdim).astype(x.dtype)
+
+
+def _wide(x: Array) -> Array:
+    """x in a dtype that reductions have."""
+    return x.astype("i32") if x.dtype in ("i8", "u8") else x
 
 
 def any_(site: Site, x: Array, dims: Dims = None, keepdim: bool = False) -> Array:
@@ -53,23 +64,27 @@ def all_(site: Site, x: Array, dims: Dims = None, keepdim: bool = False) -> Arra
 
 
 def argmax(site: Site, x: Array, dim: int | None = None, keepdim: bool = False) -> Array:
-    """The lower index on ties."""
-    return reshape(ops.argmax(x, axis=dim), site.shape)
+    """The first NaN where there is one; the lower index on ties."""
+    return reshape(ops.argmax(ascending(x), axis=dim), site.shape)
 
 
 def argmin(site: Site, x: Array, dim: int | None = None, keepdim: bool = False) -> Array:
-    return argmax(site, -x, dim, keepdim)
+    """The first NaN where there is one; the lower index on ties."""
+    return reshape(ops.argmax(nan_first(descending(x), x), axis=dim), site.shape)
 
 
-def _with_index(largest: Callable[[Site, Array, int], Array]) -> Row:
-    def row(site: Site, x: Array, dim: int, keepdim: bool = False) -> tuple[Array, Array]:
-        values, indices = site.types
-        best = largest(site, x, dim)
-        at = ops.argmax(best, axis=dim)
-        kept = best.max(dim) if best is x else -best.max(dim)
-        return reshape(kept, values.shape), reshape(at, indices.shape)
+def max_dim(site: Site, x: Array, dim: int, keepdim: bool = False) -> tuple[Array, Array]:
+    """The largest and where it is: NaN where there is one."""
+    values, indices = site.types
+    at = ops.argmax(ascending(x), axis=dim)
+    return reshape(amax(site, x, dim), values.shape), reshape(at, indices.shape)
 
-    return row
+
+def min_dim(site: Site, x: Array, dim: int, keepdim: bool = False) -> tuple[Array, Array]:
+    """The smallest and where it is: NaN where there is one."""
+    values, indices = site.types
+    at = ops.argmax(nan_first(descending(x), x), axis=dim)
+    return reshape(amin(site, x, dim), values.shape), reshape(at, indices.shape)
 
 
 def variance(
@@ -112,17 +127,26 @@ def cumsum(site: Site, x: Array, dim: int, *_: object) -> Array:
 def topk(
     site: Site, x: Array, k: int, dim: int = -1, largest: bool = True, sorted: bool = True
 ) -> tuple[Array, Array]:
+    """The k largest along dim, or smallest, in order. NaN is greater than every number; the lower
+    index first on ties."""
+    return best(site, x, k, dim, ascending(x) if largest else descending(x))
+
+
+def best(site: Site, x: Array, k: int, dim: int, key: Array) -> tuple[Array, Array]:
+    """The k elements of x along dim with the greatest keys, and where they are."""
+    if x.ndim == 0:
+        return x, ops.zeros((), "i32")
     axis = normal_axis("topk", dim, x.ndim)
-    if axis == x.ndim - 1:
-        values, at = ops.topk(x if largest else -x, k)
-        return values if largest else -values, at
-    turned = x.swapaxes(axis, x.ndim - 1)
-    values, at = topk(site, turned, k, -1, largest, sorted)
-    return values.swapaxes(axis, x.ndim - 1), at.swapaxes(axis, x.ndim - 1)
+    last = x.ndim - 1
+    _, at = ops.topk(key if axis == last else key.swapaxes(axis, last), k)
+    at = at if axis == last else at.swapaxes(axis, last)
+    return gather(site, x, axis, at), at
 
 
 def sort(site: Site, x: Array, dim: int = -1, descending: bool = False) -> tuple[Array, Array]:
-    """Stable: the lower index first on ties."""
+    """Stable: the lower index first on ties. NaN is greater than every number."""
+    if x.ndim == 0:
+        return topk(site, x, 1)
     axis = normal_axis("sort", dim, x.ndim)
     return topk(site, x, x.shape[axis], axis, descending)
 
@@ -151,8 +175,8 @@ REDUCE: dict[str, Row] = {
     "amin.default": amin,
     "max.default": amax,
     "min.default": amin,
-    "max.dim": _with_index(lambda site, x, dim: x),
-    "min.dim": _with_index(lambda site, x, dim: -x),
+    "max.dim": max_dim,
+    "min.dim": min_dim,
     "any.default": any_,
     "any.dim": any_,
     "any.dims": any_,
