@@ -9,14 +9,13 @@ import numpy as np
 import pytest
 
 import poot
-from poot import caller_runner, ops
+from poot import ops
 from poot.api import Program
 from poot.backends.cpu.pool import aligned
 from poot.backends.cuda.device import CudaDevice
 from poot.caller_runner import MOST_BOUND, CallerRunner, can_lie_at
 from poot.codegen.attributes import Attributes
 from poot.errors import BackendError, BindError, RangeError, ValidationError
-from poot.launch_lists import lists_of
 from tests.support.everywhere import compile_on
 from tests.support.ptx_device import ptx_device
 from tests.support.sim_device import SimDevice
@@ -233,8 +232,10 @@ def test_a_device_that_works_in_its_own_memory_and_an_unknown_entry_are_refused(
 def test_the_first_launch_waits_for_what_the_caller_enqueued_before(monkeypatch):
     """A launch that may overlap the one before would overlap the caller's."""
 
+    plain = Program.lists
+
     def early(program):
-        lists = lists_of(program)
+        lists = plain(program)
         attributes = Attributes(overlap=True)
         main = lists.lists["main"]
         main, feed = (
@@ -243,7 +244,7 @@ def test_the_first_launch_waits_for_what_the_caller_enqueued_before(monkeypatch)
         )
         return replace(lists, lists={"main": replace(main, feed=feed)})
 
-    monkeypatch.setattr(caller_runner, "lists_of", early)
+    monkeypatch.setattr(Program, "lists", early)
     launches = Caller("ptx", AT).runner._launches
     assert [x.attributes.overlap for x in launches] == [False, *[True] * (len(launches) - 1)]
     assert len(launches) > 1

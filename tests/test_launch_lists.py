@@ -7,14 +7,14 @@ import numpy as np
 import poot
 from poot import ops
 from poot.ir.graph import Const, State
-from poot.launch_lists import lists_of, signature_of
+from poot.launch_lists import signature_of
 from tests.support.steps import append_graph
 
 
 def test_a_list_has_each_call_of_each_step_in_order():
     program = poot.compile(append_graph(), "cpu-avx2")
     (plan,) = program.plan.entries
-    made = lists_of(program).lists["main"]
+    made = program.lists().lists["main"]
     wanted = [
         (s.op, call.kernel.name) for s in plan.steps for call in program.lowered[s.request].calls
     ]
@@ -43,7 +43,7 @@ def test_consts_are_named_by_their_content_and_hold_device_bytes():
 
     graph = poot.trace(pick, (poot.slot((3,), "f32"),))
     assert any(isinstance(i.storage, Const) for i in graph.inputs)
-    made = lists_of(poot.compile(graph, "cpu-avx2"))
+    made = poot.compile(graph, "cpu-avx2").lists()
     (data,) = made.consts.values()
     assert np.frombuffer(data, np.uint32).tolist() == [1, 0, 1]
     assert [i.name for i in made.signatures["main"].inputs] == ["x"]

@@ -9,7 +9,6 @@ import pytest
 
 from poot.errors import OutOfDeviceMemory
 from poot.ir.graph import Weight
-from poot.launch_lists import lists_of
 from poot.runner import DeviceRunner, upload_shared
 from tests.support.everywhere import compile_on
 from tests.support.faulty import FaultyDevice
@@ -18,7 +17,7 @@ from tests.support.steps import WEIGHTS, X, append_graph
 
 def runner_on(device: FaultyDevice) -> DeviceRunner:
     program = replace(compile_on("simulator", append_graph()), device=device)
-    lists = lists_of(program)
+    lists = program.lists()
     shared = upload_shared(lists, device, WEIGHTS)
     return DeviceRunner(lists, device, device.load(program.codes), shared)
 

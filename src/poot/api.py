@@ -15,40 +15,26 @@ from poot.binding import bind_weights, need_flag, need_names
 from poot.bundle.load import save
 from poot.cache import DiskCache
 from poot.collector import collector_paused
+from poot.compiled import Whole
 from poot.errors import BackendUnavailable, BindError
 from poot.foreign_array import on_device
 from poot.ir.graph import Graph
+from poot.kept import keep, program_key, take
 from poot.knobs import knobs
-from poot.launch_lists import lists_of, signature_of
+from poot.later import Later, made
+from poot.launch_lists import signature_of
 from poot.limits import PROFILES, DeviceLimits
-from poot.lowering import Progress, lower_program
+from poot.lowering import Progress
+from poot.making import Options, make_whole, silent
 from poot.oracle_runner import OracleRunner, OracleWeights
-from poot.passes.checking import check_compiled
-from poot.passes.pipeline import (
-    FEED_PASSES,
-    PIPELINE,
-    RECORDS,
-    Pass,
-    PassReport,
-    run_pipeline,
-    with_records,
-)
-from poot.planner.feed import feed_of
-from poot.planner.make import make_plan
-from poot.planner.plan import Plan
-from poot.planner.schedules import choose
-from poot.planner.steps import choose_nothing
-from poot.program import Compiled, CompiledEntry
+from poot.passes.pipeline import PIPELINE, Pass
+from poot.program import Compiled
 from poot.report import dump, explain, stage_text
 from poot.runner import DeviceRunner, upload_shared
 from poot.session import Session
 
 LOG = logging.getLogger("poot")
 MOST_NAME = 100  # characters of an entry point's name
-
-
-def _no_progress(stage: str, done: int, total: int) -> None:
-    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,12 +94,11 @@ class Program(Compiled):
         named = need_names({} if weights is None else weights, "bind")
         given = {name: on_device(self.device, value, name) for name, value in named.items()}
         if self._is_oracle:
-            graphs = {name: e.source for name, e in self.entries.items()}
-            arrays = bind_weights(graphs, given, allow_nonfinite)
-            signatures = {name: signature_of(g, g) for name, g in graphs.items()}
-            runner = OracleRunner(graphs, OracleWeights(arrays))
+            arrays = bind_weights(self.sources, given, allow_nonfinite)
+            signatures = {name: signature_of(g, g) for name, g in self.sources.items()}
+            runner = OracleRunner(self.sources, OracleWeights(arrays))
             return Session(self, runner, signatures, device_outputs)
-        lists = lists_of(self)
+        lists = self.lists()
         arrays = bind_weights(lists.signatures, given, allow_nonfinite)
         if self.device is None:
             raise BackendUnavailable(
@@ -151,16 +136,6 @@ class Program(Compiled):
         """One stage as text: "trace", a pass's name, "final", "plan", or "kernels". Raises
         BindError with the list."""
         return stage_text(self, stage, entry)
-
-
-def _feeds(graphs: Mapping[str, Graph], limits: DeviceLimits) -> dict[str, Graph]:
-    """What checks the slots that come from the device, by entry point, in regions."""
-    feeds: dict[str, Graph] = {}
-    for name, graph in graphs.items():
-        feed = feed_of(graph)
-        if feed is not None:
-            feeds[name] = run_pipeline(feed, limits, FEED_PASSES)[0]
-    return feeds
 
 
 def _named(graphs: object) -> dict[str, Graph]:
@@ -216,7 +191,7 @@ def compile(
     assume_hidden: bool = False,
     memory_budget: int | None = None,
     cache: bool = True,
-    progress: Progress = _no_progress,
+    progress: Progress = silent,
 ) -> Program:
     """Compiles entry points for a device, or for a limits profile without one.
 
@@ -228,52 +203,46 @@ def compile(
     named = _named(graphs)
     _check_options(passes, assume_hidden, memory_budget, cache, progress)
     where = resolve_target(target)
-    seconds: dict[str, float] = {}
-    clock = time.perf_counter()
-    finals: dict[str, Graph] = {}
-    reports: dict[str, tuple[PassReport, ...]] = {}
-    is_oracle = where.limits.target == "oracle"
-    wanted = (RECORDS,) if is_oracle else with_records(passes)
-    for n, (name, graph) in enumerate(named.items()):
-        progress("passes", n, len(named))
-        finals[name], reports[name] = run_pipeline(
-            graph, where.limits, wanted, assume_hidden=assume_hidden
-        )
-        if knobs().check:
-            check_compiled(graph, finals[name])
-    seconds["passes"] = time.perf_counter() - clock
-    options = f"passes={[p.name for p in passes]} assume_hidden={assume_hidden}"
-
-    def plan_of(entries: Mapping[str, Graph]) -> Plan:
-        return make_plan(
-            entries,
-            choose_nothing if is_oracle else choose,
-            where.limits,
-            feeds={} if is_oracle else _feeds(entries, where.limits),
-            memory_budget=memory_budget,
-            options=options,
-        )
-
+    options = Options(passes, assume_hidden, memory_budget)
     disk = DiskCache(knobs().cache_dir) if cache else None
-    low = lower_program(finals, plan_of, where.limits, disk, progress)
-    seconds |= {"plan": low.plan_s, "kernels": low.kernels_s}
-    by_name = {e.name: e for e in low.plan.entries}
-    entries = {
-        n: CompiledEntry(g, low.graphs[n], (*reports[n], *low.apart[n]), by_name[n])
-        for n, g in named.items()
-    }
-    kernels = low.kernels
-    made = Program(
-        entries,
-        low.plan,
-        kernels.lowered,
-        kernels.keys,
-        kernels.codes,
-        where.device,
-        where.name,
-        seconds,
-    )
+    program = _compiled(named, where, options, disk, progress)
     folder = knobs().dump
     if folder is not None:
-        dump(made, folder)
-    return made
+        dump(program, folder)
+    return program
+
+
+def _compiled(
+    graphs: dict[str, Graph],
+    where: Target,
+    options: Options,
+    disk: DiskCache | None,
+    progress: Progress,
+) -> Program:
+    """The program that an earlier run kept, or a new one, which is kept. A compile that is to be
+    checked (POOT_CHECK) is done."""
+    limits, seconds = where.limits, dict[str, float]()
+    clock = time.perf_counter()
+    key = None if disk is None or knobs().check else program_key(graphs, limits, options)
+    kept = None if disk is None or key is None else take(disk, key, graphs, limits)
+    if kept is not None:
+        name = kept.key
+        progress("kernels", len(kept.codes), len(kept.codes))
+        seconds["kept"] = time.perf_counter() - clock
+
+        def again() -> Whole:
+            with collector_paused():
+                whole = make_whole(graphs, limits, options, disk, silent, {})
+            assert whole.plan.key == name, "a compile of the same graphs makes the same plan"
+            return whole
+
+        return Program(
+            graphs, kept.codes, limits, name, where.device, where.name, seconds,
+            Later(again), kept.lists,
+        )  # fmt: skip
+    whole = make_whole(graphs, limits, options, disk, progress, seconds)
+    if disk is not None and key is not None:
+        keep(disk, key, whole)
+    return Program(
+        graphs, whole.codes, limits, whole.plan.key, where.device, where.name, seconds, made(whole)
+    )

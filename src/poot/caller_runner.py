@@ -22,7 +22,6 @@ from poot.errors import BackendError, BindError
 from poot.foreign_array import on_device
 from poot.ir.graph import Graph, Input, Slot, State, TensorType
 from poot.ir.transaction import can_be_fed
-from poot.launch_lists import lists_of
 from poot.planner.feed import OK
 from poot.planner.plan import Place, Resident
 from poot.planner.request import Layout
@@ -78,8 +77,8 @@ class CallerRunner:
         allow_nonfinite: bool = False,
     ) -> None:
         device = program.device
-        if entry not in program.entries:
-            known = ", ".join(sorted(program.entries))
+        if entry not in program.sources:
+            known = ", ".join(sorted(program.sources))
             raise BindError(f"there is no entry point {entry!r}; entry points: {known}")
         if (
             device is None
@@ -92,11 +91,11 @@ class CallerRunner:
         self.device = device
         self.entry = entry
         self._adopts: Adopts = device
-        lists = lists_of(program)
+        lists = program.lists()
         self._plan = lists.lists[entry]
         self._signature = lists.signatures[entry]
-        self._source: Graph = program.entries[entry].source
-        self._residents = {r.name: r for r in program.plan.residents}
+        self._source: Graph = program.sources[entry]
+        self._residents = {r.name: r for r in lists.residents}
         self._loaded = device.load(program.codes)
         here = {name: on_device(device, value, name) for name, value in weights.items()}
         arrays = bind_weights(lists.signatures, here, allow_nonfinite)
@@ -119,7 +118,7 @@ class CallerRunner:
             first = self._launches[0]
             plain = replace(first.attributes, overlap=False)
             self._launches[0] = replace(first, attributes=plain)
-        self.work = self._work(dict(program.plan.spaces))
+        self.work = self._work(dict(lists.spaces))
         self._ready: OrderedDict[tuple[tuple[str, int], ...], Executable] = OrderedDict()
 
     def _slot(self, i: Input) -> Operand:

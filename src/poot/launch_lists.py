@@ -3,18 +3,18 @@ know to feed them. Data only; a compile makes it, and a bundle holds it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from poot.backends.base import BufferRef, Launch
+from poot.compiled import Whole
 from poot.device_bytes import to_device
 from poot.failures import Guard, guards_of
 from poot.ir.dtypes import DTYPES
 from poot.ir.graph import Const, Graph, Input, TensorType
 from poot.planner.plan import EntryPlan, Place, Resident, const_name
-from poot.program import Compiled
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,31 +65,36 @@ def signature_of(source: Graph, final: Graph) -> Signature:
     return Signature(inputs, written, guards_of(source), final.tree)
 
 
-def lists_of(program: Compiled) -> LaunchLists:
-    """What a device replays of a compiled program."""
-    index = program.kernel_index()
-    consts: dict[str, bytes] = {}
-    for entry in program.entries.values():
-        for i in entry.final.inputs:
+def const_bytes(graphs: Iterable[Graph]) -> dict[str, bytes]:
+    """The device bytes of each Const of the graphs, by its resident's name."""
+    found: dict[str, bytes] = {}
+    for graph in graphs:
+        for i in graph.inputs:
             if isinstance(i.storage, Const):
                 array = np.frombuffer(i.storage.data, DTYPES[i.var.type.dtype].numpy)
-                consts[const_name(i)] = to_device(array, i.var.type).tobytes()
+                found[const_name(i)] = to_device(array, i.var.type).tobytes()
+    return found
+
+
+def lists_of(whole: Whole) -> LaunchLists:
+    """What a device replays of a compile."""
+    index = {c.key: n for n, c in enumerate(whole.codes)}
     return LaunchLists(
-        {e.name: _list(program, e, index) for e in program.plan.entries},
-        {name: signature_of(e.source, e.final) for name, e in program.entries.items()},
-        program.plan.residents,
-        program.plan.spaces,
-        consts,
+        {e.name: _list(whole, e, index) for e in whole.plan.entries},
+        {name: signature_of(e.source, e.final) for name, e in whole.entries.items()},
+        whole.plan.residents,
+        whole.plan.spaces,
+        const_bytes(e.final for e in whole.entries.values()),
     )
 
 
-def _list(program: Compiled, plan: EntryPlan, index: Mapping[str, int]) -> LaunchList:
+def _list(whole: Whole, plan: EntryPlan, index: Mapping[str, int]) -> LaunchList:
     launches: list[Launch] = []
     steps: list[tuple[str, str]] = []
     for step in plan.steps:
         groups = {"in": step.ins, "out": step.outs, "scratch": step.scratch}
-        calls = program.lowered[step.request].calls
-        for call, key in zip(calls, program.call_keys[step.request], strict=True):
+        calls = whole.lowered[step.request].calls
+        for call, key in zip(calls, whole.call_keys[step.request], strict=True):
             refs = tuple(_ref(groups[kind][n]) for kind, n in call.args)
             maps = tuple((_ref(groups[kind][n]), view) for (kind, n), view in call.maps)
             launches.append(Launch(index[key], call.grid, refs, call.imms, call.attributes, maps))
@@ -103,7 +108,7 @@ def _list(program: Compiled, plan: EntryPlan, index: Mapping[str, int]) -> Launc
         plan.late,
         plan.results_nbytes,
         plan.records_nbytes,
-        None if plan.feed is None else _list(program, plan.feed, index),
+        None if plan.feed is None else _list(whole, plan.feed, index),
         plan.fed,
     )
 

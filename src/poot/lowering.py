@@ -117,7 +117,8 @@ def _located(plan: Plan, refused: Mapping[Request, CapabilityError]) -> Capabili
     return error if error.loc else type(error)(f"{step.op}: {error.message}", step.loc)
 
 
-def _request_key(request: Request, limits: DeviceLimits) -> str:
+def request_key(request: Request, limits: DeviceLimits) -> str:
+    """What a request's lowered step and its code are kept under, as 64 hexadecimal digits."""
     text = f"{GENERATOR_VERSION}\n{limits}\n{request}"
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -146,7 +147,7 @@ def _lower_all(
 def _lower_one(
     request: Request, limits: DeviceLimits, cache: DiskCache | None
 ) -> tuple[Lowered, tuple[Code, ...]]:
-    key = _request_key(request, limits) if cache is not None else ""
+    key = request_key(request, limits) if cache is not None else ""
     stored = cache.get(key) if cache is not None else None
     if stored is not None:
         try:

@@ -10,7 +10,7 @@ from urllib.parse import quote
 from poot.errors import BindError
 from poot.ir.text import show
 from poot.planner.plan import EntryPlan
-from poot.program import Compiled, MemoryReport
+from poot.program import Compiled
 
 
 def _steps(entry: EntryPlan) -> list[str]:
@@ -68,10 +68,7 @@ def explain(program: Compiled) -> str:
         lines += _steps(entry.plan)
         lines += _transaction(entry.plan)
     lines.append(f"{len(program.codes)} kernels")
-    lines += [
-        f"  {line}"
-        for line in str(MemoryReport(program.plan.spaces, program.limits.memory_nbytes)).split("\n")
-    ]
+    lines += [f"  {line}" for line in str(program.memory()).split("\n")]
     return "\n".join(lines)
 
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 import pytest
 
 from poot.errors import FormatError
-from poot.launch_lists import lists_of
 from tests.support.bundles import changed, program, read, whole
 
 pytestmark = pytest.mark.quick
 
 
 def test_lists_come_back_as_they_were():
-    got, want = read(whole()).lists, lists_of(program())
+    got, want = read(whole()).lists, program().lists()
     for name, made in want.lists.items():
         back = got.lists[name]
         assert back.launches == made.launches

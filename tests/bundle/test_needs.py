@@ -9,7 +9,6 @@ import pytest
 import poot
 from poot.bundle.needs import check_needs, lacks, needs_of
 from poot.errors import CapabilityError, FormatError, MemoryBudget
-from poot.launch_lists import lists_of
 from poot.limits import PROFILES
 from tests.support.bundles import changed, program, read, whole
 
@@ -19,7 +18,7 @@ CPU = PROFILES["cpu-avx2"]
 
 def needs(**other):
     made = program()
-    return replace(needs_of(lists_of(made), made.codes, made.limits), **other)
+    return replace(needs_of(made.lists(), made.codes, made.limits), **other)
 
 
 def test_needs_come_back_as_they_were():
@@ -31,7 +30,7 @@ def test_needs_are_no_more_than_is_used():
     assert lacks(made, CPU) == []
     assert made.storage_buffers < CPU.storage_buffers
     assert made.workgroup_nbytes < CPU.workgroup_nbytes
-    assert made.memory_nbytes == sum(n for _, n in lists_of(program()).spaces)
+    assert made.memory_nbytes == sum(n for _, n in program().lists().spaces)
 
 
 @pytest.mark.parametrize(
@@ -61,7 +60,7 @@ def test_memory_alone_is_the_budgets_error():
 
 def needs_on(profile, source):
     made = poot.compile(source, profile)
-    return needs_of(lists_of(made), made.codes, made.limits)
+    return needs_of(made.lists(), made.codes, made.limits)
 
 
 def test_features_are_needed_where_kernels_declare_them():

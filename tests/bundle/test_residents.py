@@ -5,14 +5,13 @@ from __future__ import annotations
 import pytest
 
 from poot.errors import FormatError
-from poot.launch_lists import lists_of
 from tests.support.bundles import changed, program, read, whole
 
 pytestmark = pytest.mark.quick
 
 
 def test_residents_and_buffers_come_back_as_they_were():
-    got, want = read(whole()).lists, lists_of(program())
+    got, want = read(whole()).lists, program().lists()
     assert got.residents == want.residents
     assert got.spaces == want.spaces
 

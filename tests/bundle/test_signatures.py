@@ -12,14 +12,13 @@ from poot.bundle.signatures import parse_signature
 from poot.bundle.write import bundle_members
 from poot.errors import FormatError
 from poot.ir.tree import Tree
-from poot.launch_lists import lists_of
 from tests.support.bundles import changed, manifest_of, program, read, whole
 
 pytestmark = pytest.mark.quick
 
 
 def test_a_signature_comes_back_as_it_was():
-    got, want = read(whole()).lists.signatures["main"], lists_of(program()).signatures["main"]
+    got, want = read(whole()).lists.signatures["main"], program().lists().signatures["main"]
     assert [(i.name, i.var.type, i.storage) for i in got.inputs] == [
         (i.name, i.var.type, i.storage) for i in want.inputs
     ]

@@ -9,7 +9,6 @@ from safetensors import safe_open
 from poot.bundle.weights import read_weights, weight_residents, write_weights, write_whole
 from poot.device_bytes import to_device
 from poot.errors import BindError, FormatError
-from poot.launch_lists import lists_of
 from poot.planner.layouts import pack
 from tests.support.bundles import program, weights
 
@@ -19,12 +18,12 @@ pytestmark = pytest.mark.quick
 @pytest.fixture
 def file(tmp_path):
     path = tmp_path / "w.safetensors"
-    write_weights(path, lists_of(program()), weights(), program().key)
+    write_weights(path, program().lists(), weights(), program().key)
     return path
 
 
 def test_each_resident_comes_back_packed(file):
-    lists = lists_of(program())
+    lists = program().lists()
     got = read_weights(file, lists, program().key)
     assert len(got) == len(weight_residents(lists)) == 3
     for r in weight_residents(lists):
@@ -41,7 +40,7 @@ def test_other_readers_of_safetensors_take_the_file(file):
 
 def test_weights_of_another_program_are_refused(file):
     with pytest.raises(BindError, match="holds the weights of program"):
-        read_weights(file, lists_of(program()), "f" * 64)
+        read_weights(file, program().lists(), "f" * 64)
 
 
 @pytest.mark.parametrize(
@@ -59,12 +58,12 @@ def test_weights_of_another_program_are_refused(file):
 def test_a_damaged_file_is_refused(file, spoil):
     file.write_bytes(spoil(file.read_bytes()))
     with pytest.raises(FormatError, match=r"w\.safetensors"):
-        read_weights(file, lists_of(program()), program().key)
+        read_weights(file, program().lists(), program().key)
 
 
 def test_a_file_that_is_not_there_is_refused(tmp_path):
     with pytest.raises(FormatError, match="can't be read"):
-        read_weights(tmp_path / "none", lists_of(program()), "")
+        read_weights(tmp_path / "none", program().lists(), "")
 
 
 def test_a_write_that_fails_leaves_the_old_file(file):

@@ -155,7 +155,7 @@ def test_the_worst_element_is_in_places_of_its_dtype():
 
 def test_a_compile_is_checked_where_the_knob_says_so(monkeypatch: pytest.MonkeyPatch):
     seen: list[Graph] = []
-    monkeypatch.setattr("poot.api.check_compiled", lambda source, final: seen.append(source))
+    monkeypatch.setattr("poot.making.check_compiled", lambda source, final: seen.append(source))
     monkeypatch.delenv("POOT_CHECK", raising=False)
     graph = decode(paged=True)
     poot.compile(graph, target="lavapipe", cache=False)

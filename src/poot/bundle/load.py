@@ -19,7 +19,6 @@ from poot.bundle.weights import read_weights, write_weights, write_whole
 from poot.bundle.write import bundle_members
 from poot.errors import BackendUnavailable, BindError, FormatError
 from poot.foreign_array import on_device
-from poot.launch_lists import lists_of
 from poot.limits import DeviceLimits
 from poot.program import Compiled, MemoryReport
 from poot.runner import DeviceRunner, Shared, upload_shared
@@ -42,7 +41,7 @@ def save(
     if weights is None and weights_path is not None:
         raise BindError("save needs the weights that weights_path is to hold")
     if weights is not None:
-        lists = lists_of(program)
+        lists = program.lists()
         arrays = bind_weights(lists.signatures, weights, allow_nonfinite)
         beside = file.with_suffix(".safetensors")
         if weights_path is not None:

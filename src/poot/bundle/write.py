@@ -21,7 +21,7 @@ from poot.errors import CapabilityError
 from poot.failures import Guard
 from poot.ir.graph import Input, Slot, State, TensorType, Weight
 from poot.ir.tree import LEAF, Tree
-from poot.launch_lists import LaunchList, LaunchLists, Signature, lists_of
+from poot.launch_lists import LaunchList, LaunchLists, Signature
 from poot.planner.key import GENERATOR_VERSION
 from poot.planner.plan import Place, Resident
 from poot.program import Compiled
@@ -41,7 +41,7 @@ def bundle_members(program: Compiled) -> dict[str, bytes]:
             f"a program compiled for {program.target!r} has no kernels to save; compile it for a "
             "device or a limits profile"
         )
-    lists = lists_of(program)
+    lists = program.lists()
     files = {_file(n, c): _data(c) for n, c in enumerate(program.codes)}
     files |= {f"consts/{space}.bin": _image(lists, space) for space in _const_spaces(lists)}
     manifest = _manifest(program, lists, files)
@@ -104,9 +104,9 @@ def _manifest(
             | {"file": _file(n, c), "key": c.key, "symbol": symbol(c.key), "trips": c.trips}
             for n, c in enumerate(program.codes)
         ],
-        "residents": [_resident(r) for r in lists.residents],
+        "residents": [resident_json(r) for r in lists.residents],
         "entries": [
-            _list(x, kernels) | _signature(lists.signatures[name])
+            list_json(x, kernels) | _signature(lists.signatures[name])
             for name, x in lists.lists.items()
         ],
     }
@@ -145,12 +145,14 @@ def _place(p: Place) -> dict[str, object]:
     return {"buffer": p.space, "offset": p.offset, "nbytes": p.nbytes}
 
 
-def _resident(r: Resident) -> dict[str, object]:
+def resident_json(r: Resident) -> dict[str, object]:
+    """What `residents.parse_residents` reads."""
     layout = {"kind": r.layout.kind, "params": list(r.layout.params)}
     return {"name": r.name, **_type(r.type), "layout": layout, **_place(r.place)}
 
 
-def _list(x: LaunchList, kernels: Sequence[Kernel]) -> dict[str, object]:
+def list_json(x: LaunchList, kernels: Sequence[Kernel]) -> dict[str, object]:
+    """What `launches.parse_list` reads."""
     must = waits(x.launches, kernels)
     return {
         "name": x.name,
@@ -163,7 +165,7 @@ def _list(x: LaunchList, kernels: Sequence[Kernel]) -> dict[str, object]:
         "late": list(x.late),
         "results_nbytes": x.results_nbytes,
         "records_nbytes": x.records_nbytes,
-        "feed": None if x.feed is None else _list(x.feed, kernels),
+        "feed": None if x.feed is None else list_json(x.feed, kernels),
         "fed": list(x.fed),
     }
 

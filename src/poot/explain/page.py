@@ -7,13 +7,14 @@ from collections import Counter
 from collections.abc import Mapping
 from importlib.resources import files
 
+from poot.compiled import CompiledEntry
 from poot.errors import BindError
 from poot.explain.markup import row, table, tag, text
 from poot.explain.memory import arena, spaces
 from poot.explain.passes import passes
 from poot.explain.steps import steps
 from poot.profile import Profile
-from poot.program import Compiled, CompiledEntry
+from poot.program import Compiled
 
 
 def page(program: Compiled, profiles: Mapping[str, Profile] | None = None) -> str:

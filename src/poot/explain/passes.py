@@ -6,11 +6,11 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import PurePath
 
+from poot.compiled import CompiledEntry
 from poot.explain.markup import row, table, tag, text
 from poot.ir.graph import Eqn, Graph
 from poot.ir.text import show, show_eqn
 from poot.passes.pipeline import PassReport
-from poot.program import CompiledEntry
 
 _CONTEXT = 2  # unchanged eqns shown before and after a change
 _WIDTH, _HEIGHT, _SHOWN_OPS = 760, 26, 9

@@ -12,6 +12,16 @@ from poot.planner.plan import EntryPlan
 GENERATOR_VERSION = "8"  # raised by a change that makes other kernels of the same request
 
 
+def entry_text(name: str, graph: Graph) -> bytes:
+    """All that decides how an entry point is compiled: its name, its inputs' names and storage, and
+    the graph's canonical text."""
+    names = [
+        (i.name, str(i.storage) if not isinstance(i.storage, Const) else "const")
+        for i in graph.inputs
+    ]
+    return f"{name}\n{names}\n{canonical_text(graph)}\n".encode()
+
+
 def plan_key(
     graphs: dict[str, Graph], limits: DeviceLimits, entries: list[EntryPlan], options: str
 ) -> str:
@@ -19,11 +29,7 @@ def plan_key(
     layouts and options."""
     h = hashlib.sha256(f"{GENERATOR_VERSION}\n{options}\n{limits}\n".encode())
     for name, graph in sorted(graphs.items()):
-        names = [
-            (i.name, str(i.storage) if not isinstance(i.storage, Const) else "const")
-            for i in graph.inputs
-        ]
-        h.update(f"{name}\n{names}\n{canonical_text(graph)}\n".encode())
+        h.update(entry_text(name, graph))
     requests = [step.request for entry in entries for step in entry.steps]
     shown = {id(r): f"{r.schedule}{r.layouts}\n".encode() for r in requests}
     for request in requests:

@@ -207,7 +207,7 @@ def as_custom_op(
     run = TorchRun(program, {} if weights is None else weights, entry)
     if not (run.runner.slots or run.runner.states):
         raise BackendError(f"entry point {entry!r} takes no tensor: an op of torch's needs one")
-    graph = program.entries[entry].source
+    graph = program.sources[entry]
     inputs = {i.var.id: i.name for i in graph.inputs}
     written = frozenset(inputs[a.id] for a, b in graph.states if a.id != b.id)
     chosen = name or f"{_safe(entry)}_{program.key[:8]}_{next(_NUMBERS)}"
