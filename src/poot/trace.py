@@ -15,6 +15,7 @@ from typing import cast
 
 import numpy as np
 
+from poot.collector import collector_paused
 from poot.errors import TraceError, TypeRuleError
 from poot.ir.dtypes import DTYPES
 from poot.ir.graph import Const, Graph, Slot, State, Storage, TensorType, Var, Weight
@@ -136,7 +137,7 @@ def trace(fn: Callable[..., object], specs: tuple[object, ...] | Mapping[str, ob
     spec, on an output that is no traced value, and on states that differ from the arguments' in
     name or type."""
     arguments = _by_name(fn, specs)
-    with recording() as recorder:
+    with collector_paused(), recording() as recorder:
         values: dict[str, object] = {}
         held: list[tuple[str, str, Array]] = []
         for name, spec in arguments.items():

@@ -71,12 +71,20 @@ def _each(value: object, claim: Callable[[object], bool]) -> bool:
     return all([claim(v) for v in items])
 
 
+def _are_ints(value: object) -> bool:
+    if not isinstance(value, tuple):
+        return False
+    items = cast("tuple[object, ...]", value)  # isinstance says no more
+    return _INTS.issuperset(map(type, items)) or _each(items, _is_int)
+
+
 def _is_pair(value: object) -> bool:
     if not isinstance(value, tuple):
         return False
     return len(cast("tuple[object, ...]", value)) == 2  # isinstance says no more
 
 
+_INTS = frozenset((int,))
 # What a rule's annotation admits. An annotation without a row here can't be registered.
 _KINDS: dict[str, Callable[[object], bool]] = {
     "int": _is_int,
@@ -86,7 +94,7 @@ _KINDS: dict[str, Callable[[object], bool]] = {
     "float | None": lambda v: v is None or _is_float(v),
     "int | None": lambda v: v is None or _is_int(v),
     "float | int | bool": lambda v: isinstance(v, (int, float)),
-    "tuple[int, ...]": lambda v: _each(v, _is_int),
+    "tuple[int, ...]": _are_ints,
     "tuple[str, ...]": lambda v: _each(v, lambda s: isinstance(s, str)),
     "tuple[tuple[int, int], ...]": lambda v: _each(v, lambda p: _is_pair(p) and _each(p, _is_int)),
     "Graph": lambda v: isinstance(v, Graph),

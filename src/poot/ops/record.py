@@ -11,6 +11,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import NoReturn
 
@@ -39,6 +40,12 @@ def located(loc: str) -> Generator[None]:
         _LINE.reset(token)
 
 
+@lru_cache(4096)
+def _is_callers(name: str) -> bool:
+    """Whether a file is none of poot's own machinery."""
+    return not name.startswith(_POOT) or name.startswith(_MODELS)
+
+
 def here() -> str:
     """file:line of the nearest caller that isn't poot's own machinery; poot's models count as
     callers. Within `located` it is the line given there."""
@@ -48,7 +55,7 @@ def here() -> str:
     frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage] - inspect.stack is slow
     while True:
         name = frame.f_code.co_filename
-        if not name.startswith(_POOT) or name.startswith(_MODELS):
+        if _is_callers(name):
             return f"{name}:{frame.f_lineno}"
         if frame.f_back is None:
             return ""

@@ -64,6 +64,8 @@ def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
     """The shape that all broadcast to, aligned at the right; an extent of 1 stretches."""
     if shapes and shapes.count(shapes[0]) == len(shapes):
         return shapes[0]
+    if () in shapes:
+        return broadcast_shapes(*[s for s in shapes if s])
     rank = max((len(s) for s in shapes), default=0)
     out: list[int] = []
     for axis in range(rank):
