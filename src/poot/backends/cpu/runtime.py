@@ -1,8 +1,10 @@
 """What runs a launch list on all threads, in LLVM IR: one call a step, no Python inside.
 
 A launch record has 128 bytes; a counter that threads take groups from has a cache line of its own.
-Between launches that touch the same bytes the threads meet; they spin, then yield. Between calls
-the workers spin for a while, then sleep.
+Before a launch that touches what earlier ones wrote, a thread waits until their groups are done: it
+spins, then yields. Nobody waits for a thread that has taken no group, so a worker that wakes late,
+or has no processor, costs nothing: it joins a list that is under way, or finds it closed. Between
+calls the workers spin for a while, then sleep.
 """
 
 from __future__ import annotations
@@ -21,22 +23,24 @@ _PAUSE = "@llvm.x86.sse2.pause()" if _IS_X86 else "@llvm.aarch64.hint(i32 1)"
 CLOCK_MONOTONIC = 6 if sys.platform == "darwin" else 1
 
 # record: 0 fn, 8 buffers, 16 immediates, 24 grid (3 x i32), 36 i32 waits, 40 i64 groups,
-#         48 i64 groups taken at a time, 64 i64 next group
-# pool:   0 i64 threads, 8 records, 16 i64 count, 24 times, 64 i64 call, 128 i64 arrived,
-#         192 i64 generation, 256 i64 sleepers, 264 i64 quits, 320 mutex, 448 condition
+#         48 i64 groups taken at a time, 64 i64 next group, 72 i64 groups done
+# pool:   0 i64 threads, 8 records, 16 i64 count, 24 times, 64 i64 call, 128 i64 workers at the
+#         list, and OPEN while they may come to it, 256 i64 sleepers, 264 i64 quits, 320 mutex,
+#         448 condition
 # worker: 0 pool, 8 i64 number, 16 workgroup memory
 RECORD = {"fn": 0, "buffers": 8, "imms": 16, "grid": 24, "waits": 36, "groups": 40, "take": 48,
-          "next": 64}  # fmt: skip
+          "next": 64, "finished": 72}  # fmt: skip
 POOL = {
-    "threads": 0, "records": 8, "count": 16, "times": 24, "call": 64, "arrived": 128,
-    "generation": 192, "sleepers": 256, "quits": 264, "mutex": 320, "condition": 448,
+    "threads": 0, "records": 8, "count": 16, "times": 24, "call": 64, "inside": 128,
+    "sleepers": 256, "quits": 264, "mutex": 320, "condition": 448,
 }  # fmt: skip
+OPEN = 1 << 32
 WORKER = {"pool": 0, "number": 8, "shared": 16}
 
 
 def runtime_text() -> str:
     """The module: `poot_call(worker 0)` runs the pool's list, `poot_worker(worker)` is a thread."""
-    return _HEAD + _CHANGES + _MEET + _LIST + _CALL + _WORKER
+    return _HEAD + _CHANGES + _BECOMES + _SETTLE + _LIST + _CALL + _WORKER
 
 
 def _at(base: str, table: dict[str, int], *names: str) -> str:
@@ -55,12 +59,15 @@ def _read(base: str, table: dict[str, int], **types: str) -> str:
     return "\n".join(lines)
 
 
-def _each_record(then: str) -> str:
+def _each_record(then: str, carried: str = "") -> str:
     """From block `entry`: for each record, `then` with %record, which goes on to `onward`; after
-    all, `end`."""
+    all, `end`. A value that is `carried` is 0 at first, then what `then` leaves in its `.next`."""
+    held = (
+        f"  %{carried} = phi i64 [ 0, %entry ], [ %{carried}.next, %onward ]\n" if carried else ""
+    )
     return f"""head:
   %n = phi i64 [ 0, %entry ], [ %n.next, %onward ]
-  %is.more = icmp ult i64 %n, %count
+{held}  %is.more = icmp ult i64 %n, %count
   br i1 %is.more, label %one, label %end
 one:
   %offset = mul i64 %n, {RECORD_NBYTES}
@@ -118,64 +125,93 @@ end:
 }}
 """
 
-# All threads of the pool meet. The last to arrive writes the time, where one is asked for, before
-# it lets any go on: what ran before ended by then, and nothing after has begun.
-_MEET = f"""
-define internal void @meet(ptr %pool, ptr %time) nounwind {{
+# Returns when a word is `wanted`: spins for so many rounds, then yields between looks.
+_BECOMES = f"""
+define internal void @becomes(ptr %word, i64 %wanted) nounwind {{
 entry:
-{_read("pool", POOL, threads="i64")}
-{_at("pool", POOL, "arrived", "generation")}
-  %mine = load atomic i64, ptr %generation acquire, align 8
-  %before = atomicrmw add ptr %arrived, i64 1 acq_rel, align 8
-  %here = add i64 %before, 1
-  %is.last = icmp eq i64 %here, %threads
-  br i1 %is.last, label %last, label %wait
-last:
-  %is.timed = icmp ne ptr %time, null
-  br i1 %is.timed, label %stamp, label %open
-stamp:
-  %us = call double @now()
-  store double %us, ptr %time
-  br label %open
-open:
-  store atomic i64 0, ptr %arrived monotonic, align 8
-  %next = add i64 %mine, 1
-  store atomic i64 %next, ptr %generation release, align 8
-  ret void
+  br label %look
+look:
+  %n = phi i64 [ 0, %entry ], [ %n.next, %pause ], [ %n, %yield ]
+  %seen = load atomic i64, ptr %word acquire, align 8
+  %is.there = icmp eq i64 %seen, %wanted
+  br i1 %is.there, label %end, label %wait
 wait:
-  %rounds = phi i64 [ {SPINS}, %entry ], [ 0, %yield ]
-  %is.open = call i1 @changes(ptr %generation, i64 %mine, i64 %rounds)
-  br i1 %is.open, label %end, label %yield
+  %is.hot = icmp ult i64 %n, {SPINS}
+  br i1 %is.hot, label %pause, label %yield
+pause:
+  call void {_PAUSE}
+  %n.next = add i64 %n, 1
+  br label %look
 yield:
   %y = call i32 @sched_yield()
-  br label %wait
+  br label %look
 end:
   ret void
 }}
 """
 
-# One thread's part of the list: takes groups of each launch until none is left.
+# Every group of the records from `first` to before `stop` is done.
+_SETTLE = f"""
+define internal void @settle(ptr %records, i64 %first, i64 %stop) nounwind {{
+entry:
+  br label %head
+head:
+  %n = phi i64 [ %first, %entry ], [ %n.next, %one ]
+  %is.more = icmp ult i64 %n, %stop
+  br i1 %is.more, label %one, label %end
+one:
+  %offset = mul i64 %n, {RECORD_NBYTES}
+  %record = getelementptr i8, ptr %records, i64 %offset
+{_read("record", RECORD, groups="i64")}
+{_at("record", RECORD, "finished")}
+  call void @becomes(ptr %finished, i64 %groups)
+  %n.next = add i64 %n, 1
+  br label %head
+end:
+  ret void
+}}
+"""
+
+# One thread's part of the list: takes groups of each launch until none is left, then says how many
+# it did. %settled is the first record that isn't known to be done. Who takes a timed launch's first
+# group writes its time: what ran before is done by then, and nothing after has begun.
 _TAKE = f"""{_read("record", RECORD, fn="ptr", buffers="ptr", imms="ptr", waits="i32")}
 {_read("record", RECORD, groups="i64", take="i64")}
-{_at("record", RECORD, "grid", "next")}
+{_at("record", RECORD, "grid", "next", "finished")}
   %must = icmp ne i32 %waits, 0
-  %meets = or i1 %must, %is.timed
-  br i1 %meets, label %meet, label %grab
-meet:
-  %slot = getelementptr double, ptr %times, i64 %n
-  %start = select i1 %is.timed, ptr %slot, ptr null
-  call void @meet(ptr %pool, ptr %start)
+  %settles = or i1 %must, %is.timed
+  br i1 %settles, label %settle, label %begin
+settle:
+  call void @settle(ptr %records, i64 %settled, i64 %n)
+  br label %begin
+begin:
+  %settled.next = phi i64 [ %settled, %one ], [ %n, %settle ]
   br label %grab
 grab:
+  %mine = phi i64 [ 0, %begin ], [ %mine.next, %run ]
   %first = atomicrmw add ptr %next, i64 %take monotonic, align 8
+  %is.first = icmp eq i64 %first, 0
+  %stamps = and i1 %is.timed, %is.first
+  br i1 %stamps, label %stamp, label %look
+stamp:
+  %slot = getelementptr double, ptr %times, i64 %n
+  %us = call double @now()
+  store double %us, ptr %slot
+  br label %look
+look:
   %is.some = icmp ult i64 %first, %groups
-  br i1 %is.some, label %run, label %onward
+  br i1 %is.some, label %run, label %tell
 run:
   %stop = add i64 %first, %take
   %is.over = icmp ugt i64 %stop, %groups
   %last = select i1 %is.over, i64 %groups, i64 %stop
   call void %fn(ptr %buffers, ptr %imms, ptr %grid, i64 %first, i64 %last, ptr %shared)
-  br label %grab"""
+  %did = sub i64 %last, %first
+  %mine.next = add i64 %mine, %did
+  br label %grab
+tell:
+  %f = atomicrmw add ptr %finished, i64 %mine release, align 8
+  br label %onward"""
 _LIST = f"""
 define internal void @list(ptr %worker) nounwind {{
 entry:
@@ -183,29 +219,29 @@ entry:
 {_read("pool", POOL, records="ptr", count="i64", times="ptr")}
   %is.timed = icmp ne ptr %times, null
   br label %head
-{_each_record(_TAKE)}end:
-  %final = getelementptr double, ptr %times, i64 %count
-  %ended = select i1 %is.timed, ptr %final, ptr null
-  call void @meet(ptr %pool, ptr %ended)
+{_each_record(_TAKE, "settled")}end:
   ret void
 }}
 """
 
-# The calling thread is worker 0: it puts the counters back, wakes the others and takes part.
-_RESET = f"""{_at("record", RECORD, "next")}
+# The calling thread is worker 0: it puts the counters back, opens the list, wakes the others and
+# takes part. It closes the list when no group is left, and waits for those who are still at one.
+_RESET = f"""{_at("record", RECORD, "next", "finished")}
   store atomic i64 0, ptr %next monotonic, align 8
+  store atomic i64 0, ptr %finished monotonic, align 8
   br label %onward"""
 _CALL = f"""
 define void @poot_call(ptr %worker) nounwind {{
 entry:
 {_read("worker", WORKER, pool="ptr")}
-{_read("pool", POOL, threads="i64", records="ptr", count="i64")}
-{_at("pool", POOL, "call", "mutex", "condition")}
+{_read("pool", POOL, threads="i64", records="ptr", count="i64", times="ptr")}
+{_at("pool", POOL, "call", "inside", "mutex", "condition")}
   br label %head
 {_each_record(_RESET)}end:
   %is.alone = icmp eq i64 %threads, 1
   br i1 %is.alone, label %go, label %wake
 wake:
+  store atomic i64 {OPEN}, ptr %inside release, align 8
   %l = call i32 @pthread_mutex_lock(ptr %mutex)
   %was = atomicrmw add ptr %call, i64 1 release, align 8
 {_read("pool", POOL, sleepers="i64")}
@@ -219,6 +255,16 @@ unlock:
   br label %go
 go:
   call void @list(ptr %worker)
+  %open = atomicrmw and ptr %inside, i64 {OPEN - 1} acq_rel, align 8
+  call void @becomes(ptr %inside, i64 0)
+  %is.timed = icmp ne ptr %times, null
+  br i1 %is.timed, label %stamp, label %done
+stamp:
+  %slot = getelementptr double, ptr %times, i64 %count
+  %us = call double @now()
+  store double %us, ptr %slot
+  br label %done
+done:
   ret void
 }}
 """
@@ -227,10 +273,10 @@ _WORKER = f"""
 define ptr @poot_worker(ptr %worker) nounwind {{
 entry:
 {_read("worker", WORKER, pool="ptr")}
-{_at("pool", POOL, "call", "mutex", "condition", "sleepers", "quits")}
+{_at("pool", POOL, "call", "inside", "mutex", "condition", "sleepers", "quits")}
   br label %rest
 rest:
-  %done = phi i64 [ 0, %entry ], [ %done.next, %work ]
+  %done = phi i64 [ 0, %entry ], [ %called, %leave ], [ %called, %come ]
   %is.called = call i1 @changes(ptr %call, i64 %done, i64 {REST_SPINS})
   br i1 %is.called, label %check, label %sleep
 sleep:
@@ -254,10 +300,24 @@ rise:
 check:
   %asked = load atomic i64, ptr %quits acquire, align 8
   %leaves = icmp ne i64 %asked, 0
-  br i1 %leaves, label %out, label %work
+  br i1 %leaves, label %out, label %called.at
+called.at:
+  %called = load atomic i64, ptr %call acquire, align 8
+  br label %come
+come:
+  %held = load atomic i64, ptr %inside acquire, align 8
+  %is.open = icmp uge i64 %held, {OPEN}
+  br i1 %is.open, label %join, label %rest
+join:
+  %more = add i64 %held, 1
+  %pair = cmpxchg ptr %inside, i64 %held, i64 %more acq_rel acquire, align 8
+  %is.in = extractvalue {{ i64, i1 }} %pair, 1
+  br i1 %is.in, label %work, label %come
 work:
   call void @list(ptr %worker)
-  %done.next = add i64 %done, 1
+  br label %leave
+leave:
+  %after = atomicrmw sub ptr %inside, i64 1 release, align 8
   br label %rest
 out:
   ret ptr null
