@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from poot.ir.text import parse
 from poot.limits import DeviceLimits, profile
-from poot.planner.key_blocks import MOST_ROWS, choose_key_blocks
+from poot.planner.key_blocks import MOST_ROWS, MOST_TOGETHER, choose_key_blocks
 from poot.planner.request import Choice
 from poot.planner.steps import canonical_body
 from tests.support.attention_forms import Form, form_text
@@ -29,12 +29,13 @@ def number(form: Form, name: str, limits: DeviceLimits = AVX2) -> int:
 
 def test_rows_of_the_heads_that_share_a_key_stand_together():
     assert number(Form(heads=6, kv_heads=2, rows=1), "rows") == 3
-    assert MOST_ROWS <= number(Form(heads=8, kv_heads=1, rows=64), "rows") < MOST_ROWS + 8
+    rows = number(Form(heads=8, kv_heads=1, rows=64), "rows")
+    assert MOST_ROWS[0] <= rows < MOST_ROWS[0] + 8
 
 
 def test_tiles_of_rows_are_even():
-    assert number(Form(heads=2, rows=64), "rows") == 32
-    assert number(Form(heads=2, rows=1024), "rows") == MOST_ROWS
+    assert number(Form(heads=2, rows=80), "rows") == 40
+    assert number(Form(heads=2, rows=1024), "rows") == MOST_ROWS[0]
 
 
 def test_a_group_holds_whole_strips():
@@ -58,6 +59,16 @@ def test_a_decode_of_few_groups_is_split_where_each_split_has_blocks_enough():
 def test_what_does_not_fit_the_workgroup_memory_is_left_to_others():
     assert chosen(Form(width=4096), replace(AVX2, workgroup_nbytes=65536)) is None
     assert chosen(Form(width=64)) is not None
+
+
+def test_a_group_has_fewer_rows_where_their_arrays_do_not_fit():
+    form = Form(rows=256, width=64, value_width=64)
+    rows = [
+        number(form, "rows", replace(AVX2, workgroup_nbytes=n << 10)) for n in (512, 48, 32, 20)
+    ]
+    assert rows == sorted(rows, reverse=True)
+    assert rows[0] == MOST_ROWS[0]
+    assert 0 < rows[-1] <= MOST_ROWS[-1]
 
 
 def test_no_rows_are_left_to_others():
@@ -88,7 +99,7 @@ def test_no_more_key_heads_stand_together_than_their_rows_may():
     form = Form(batch=1, heads=64, kv_heads=8, rows=1, keys=4096, paged=True)
     heads = number(form, "heads")
     assert 1 < heads < 8
-    assert heads * number(form, "rows") <= MOST_ROWS
+    assert heads * number(form, "rows") <= MOST_TOGETHER
     assert number(replace(form, rows=16), "heads") == 1
 
 

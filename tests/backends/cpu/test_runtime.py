@@ -141,3 +141,40 @@ def test_callers_at_once_keep_no_more_threads_busy_than_the_pool_has():
     assert most == 2
     if before:
         assert len(os.listdir("/proc/self/task")) <= before + 1
+
+
+ALONE = """
+import ctypes, os, sys
+import numpy as np
+from poot.backends.cpu.pool import pool
+from poot.backends.cpu.runtime import POOL
+from tests.backends.cpu.test_runtime import run
+
+made = pool(3)
+made.stop(os.getpid())
+words = made.block.view(np.int64)
+words[POOL["threads"] // 8] = 3
+seen = run(3, [(5, 2, False), (4, 1, True)])
+assert [(n, a) for n, a, _ in seen] == [(0, 0), (0, 2), (0, 4), *((1, n) for n in range(4))], seen
+*_, clock = run(3, [(5, 2, False), (0, 1, True), (4, 1, True)], times=True)
+assert clock[0] > 0 and clock == sorted(clock), clock
+"""
+
+
+def test_nobody_waits_for_threads_that_never_come():
+    """The workers have ended, and the pool counts three: all is done by the caller."""
+    environ = os.environ | {"PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
+    command = [sys.executable, "-W", "ignore", "-c", ALONE]
+    done = subprocess.run(command, capture_output=True, check=False, timeout=60, env=environ)
+    assert done.returncode == 0, done.stderr.decode()
+
+
+def test_a_worker_that_comes_late_finds_the_list_under_way_or_closed():
+    """Lists of one group and of many in turn: a worker that was called for a list that is done
+    takes none of its groups again, and none of the next one's twice."""
+    for round in range(200):
+        groups = (1, 40)[round % 2]
+        seen = run(4, [(groups, 1, False), (3, 1, True)])
+        assert sorted(seen) == [(0, g, g + 1) for g in range(groups)] + [
+            (1, g, g + 1) for g in range(3)
+        ]
