@@ -19,7 +19,7 @@ NAMES: dict[str, str] = {
     "POOT_TARGET": "the target that `auto` stands for; unset: the best found",
     "POOT_CHECK": "1: every compile is validated against its own source, and every plan checked",
     "POOT_DUMP": "a directory that gets the text of every stage of every compile",
-    "POOT_CACHE_DIR": "where compiled kernels and programs are kept; unset: the user's cache directory",
+    "POOT_CACHE_DIR": "where kernels and programs are kept; unset: the user's cache directory",
     "POOT_THREADS": "threads of the CPU target; unset: one a core",
     "POOT_CUDA_PROVIDER": "cuda-bindings or pycuda; unset: the first that finds a driver",
     "POOT_REQUIRE": "tests only: targets, by commas, that must be there: skips become failures",
