@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from poot.cache import DiskCache
 from poot.limits import profile
-from poot.lowering import request_key, silent
-from poot.making import Options, make_whole
+from poot.lowering import request_key
+from poot.making import Options, make_whole, silent
 from poot.passes.pipeline import PIPELINE
 from tests.support.steps import append_graph
 

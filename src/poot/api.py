@@ -24,8 +24,8 @@ from poot.knobs import knobs
 from poot.later import Later, made
 from poot.launch_lists import signature_of
 from poot.limits import PROFILES, DeviceLimits
-from poot.lowering import Progress, silent
-from poot.making import Options, make_whole
+from poot.lowering import Progress
+from poot.making import Options, make_whole, silent
 from poot.oracle_runner import OracleRunner, OracleWeights
 from poot.passes.pipeline import PIPELINE, Pass
 from poot.program import Compiled

@@ -33,6 +33,7 @@ from poot.limits import DeviceLimits
 from poot.lowering import LOG, request_key
 from poot.making import Options
 from poot.passes.pipeline import PIPELINE
+from poot.passes.regions.apart import APART
 from poot.planner.key import GENERATOR_VERSION, entry_text
 
 FORMAT = "poot program 1"
@@ -91,10 +92,13 @@ def _numbers() -> bytes:
 
 
 def keep(disk: DiskCache, key: str, whole: Whole) -> None:
-    """Leaves the program under its key, where all that `take` adds is in the traced graphs."""
+    """Leaves the program under its key, where all that `take` adds is in the traced graphs, and
+    every step runs as it was planned."""
     lists = lists_of(whole)
     if not all(_is_of_source(e.source, e.final) for e in whole.entries.values()):
         return
+    if any(r.name == APART for e in whole.entries.values() for r in e.reports):
+        return  # each compile says so in the log
     there = const_bytes(e.source for e in whole.entries.values())
     consts = {name: data for name, data in lists.consts.items() if name not in there}
     kernels = [c.kernel for c in whole.codes]

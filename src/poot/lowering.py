@@ -33,10 +33,6 @@ LOG = logging.getLogger("poot")
 Progress = Callable[[str, int, int], None]
 
 
-def silent(stage: str, done: int, total: int) -> None:
-    """A Progress that nobody hears."""
-
-
 @dataclass(frozen=True, slots=True)
 class Kernels:
     """Every request of a plan as kernels and code; `keys` has the code of each call."""

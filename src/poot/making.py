@@ -28,6 +28,10 @@ from poot.planner.schedules import choose
 from poot.planner.steps import choose_nothing
 
 
+def silent(stage: str, done: int, total: int) -> None:
+    """A Progress that nobody hears."""
+
+
 @dataclass(frozen=True, slots=True)
 class Options:
     """What a compile was asked for beside graphs and limits."""
@@ -64,12 +68,12 @@ def make_whole(
             check_compiled(graph, finals[name])
     seconds["passes"] = time.perf_counter() - clock
 
-    def plan_of(graphs: Mapping[str, Graph]) -> Plan:
+    def plan_of(entries: Mapping[str, Graph]) -> Plan:
         return make_plan(
-            graphs,
+            entries,
             choose_nothing if is_oracle else choose,
             limits,
-            feeds={} if is_oracle else _feeds(graphs, limits),
+            feeds={} if is_oracle else _feeds(entries, limits),
             memory_budget=options.memory_budget,
             options=str(options),
         )

@@ -19,7 +19,7 @@ LAYERS = (
     "backends",
     "program device_array failures staged_slots step_slots carried quick_step runner oracle_runner"
     " tagged binding foreign_array bound_slots locks profile session report launch_lists bundle"
-    " lowering api jit caller_runner compiled kept later making",
+    " lowering compiled kept later making api jit caller_runner",
     "explain cli llm frontends torch",
 )
 RANK = {f"poot.{name}": rank for rank, row in enumerate(LAYERS) for name in row.split()}

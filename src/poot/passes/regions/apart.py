@@ -15,6 +15,8 @@ from poot.ops.expand import expand_where
 from poot.passes.engine import Note
 from poot.passes.pipeline import PassReport
 
+APART = "apart"  # the name of the report
+
 
 def take_apart(graph: Graph, why: dict[int, str]) -> tuple[Graph, PassReport] | None:
     """The graph without the regions of several eqns that make one of those values (var id -> why),
@@ -36,4 +38,4 @@ def take_apart(graph: Graph, why: dict[int, str]) -> tuple[Graph, PassReport] | 
     if not chosen:
         return None
     apart = expand_where(graph, is_chosen)
-    return apart, PassReport("apart", apart, (("steps", len(notes)),), tuple(notes))
+    return apart, PassReport(APART, apart, (("steps", len(notes)),), tuple(notes))
