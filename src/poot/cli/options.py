@@ -96,6 +96,7 @@ class Serve:
     most_prompt: int | None
     most_bytes: int
     drain: float
+    arrival: float
 
 
 Command = Generate | Devices | Explain | Chat | Serve
@@ -178,6 +179,7 @@ def _add_serve(to: argparse.ArgumentParser) -> None:
     to.add_argument("--max-requests", type=int, default=64, help="served at once (default: 64)")
     to.add_argument("--max-prompt", type=int, help="tokens of a prompt (default: the capacity)")
     to.add_argument("--max-bytes", type=int, default=1 << 20, help="of a request's body")
+    to.add_argument("--arrival", type=float, default=30.0, help="seconds for a body to come whole")
     to.add_argument("--drain", type=float, default=30.0, help="seconds for what runs at the end")
 
 
@@ -281,6 +283,7 @@ def parse(arguments: list[str]) -> Command:
             most_prompt=given.max_prompt,
             most_bytes=given.max_bytes,
             drain=given.drain,
+            arrival=given.arrival,
         )
     return Generate(
         model=given.model,

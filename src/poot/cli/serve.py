@@ -35,6 +35,7 @@ def run(command: Command, out: TextIO, err: TextIO) -> None:
         most_bytes=command.most_bytes,
         most_requests=command.most_requests,
         drain=command.drain,
+        arrival=command.arrival,
     )
     if key is None and not is_loopback(command.host):
         print(f"anyone who reaches {command.host} may use this server: it has no key", file=err)

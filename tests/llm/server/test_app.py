@@ -422,3 +422,28 @@ def test_a_client_that_goes_while_tokens_come_takes_its_request_with_it():
             assert time.monotonic() < until, "the request runs on without its client"
             time.sleep(0.02)
         assert dict(made.engine.metrics().by_reason) == {"cancelled": 1}
+
+
+def test_every_refusal_has_the_shape_of_openai():
+    with serving(service()) as running:
+        host, port = running.url.removeprefix("http://").rstrip("/").split("/")[0].split(":")
+        json_type = {"Content-Type": "application/json"}
+        asked = (
+            ("POST", "/v1/completions", b"{nope", json_type, 400),
+            ("POST", "/v1/completions", b"\xff\xfe{", json_type, 400),
+            ("POST", "/v1/completions", b"[]", json_type, 400),
+            ("POST", "/v1/completions", b"", json_type, 400),
+            ("POST", "/v1/completions", b"{}", {"Content-Type": "text/plain"}, 400),
+            ("GET", "/v1/nothing", b"", {}, 404),
+            ("GET", "/v1/completions", b"", {}, 405),
+        )
+        for method, path, body, headers, status in asked:
+            connection = http.client.HTTPConnection(host, int(port), timeout=30)
+            connection.request(method, path, body, headers)
+            answer = connection.getresponse()
+            said = json.loads(answer.read())
+            connection.close()
+            assert answer.status == status, said
+            assert set(said) == {"error"}, said
+            assert {"message", "type", "param", "code"} <= set(said["error"]), said
+            assert said["error"]["message"]

@@ -103,7 +103,9 @@ def _found(library: ctypes.CDLL, n: int, code: Code) -> Ready:
         return Ready(code, call, (0, 0), gxx.meets(code))
     start, stop = ctypes.c_void_p(), ctypes.c_void_p()
     getattr(library, f"poot_where_{n}")(ctypes.byref(start), ctypes.byref(stop))
-    return Ready(code, call, (start.value or 0, stop.value or 0), gxx.meets(code))
+    at, nbytes = start.value or 0, code.kernel.shared_nbytes
+    assert (stop.value or 0) - at >= nbytes + gxx.RED_NBYTES, "the block and its red zone"
+    return Ready(code, call, (at, at + nbytes), gxx.meets(code))
 
 
 @dataclass(slots=True)
@@ -255,11 +257,19 @@ class FiberExecutable:
         args = (ctypes.c_void_p * max(1, len(values)))(*(ctypes.addressof(v) for v in values))
         report = Report()
         start, stop = made.shared
+        if stop:
+            ctypes.memset(stop, 0xFF, gxx.RED_NBYTES)
         _runner().poot_run(
             ctypes.c_void_p(made.call), args, (ctypes.c_uint * 3)(*launch.grid), kernel.threads,
             self._device.limits.subgroup, int(made.meets), order,
             ctypes.c_void_p(start), ctypes.c_void_p(stop), ctypes.byref(report),
         )  # fmt: skip
+        red = (ctypes.c_uint8 * gxx.RED_NBYTES).from_address(stop) if stop else b""
+        if (touched := sum(byte != 0xFF for byte in red)) and not report.what:
+            raise LaunchError(
+                f"kernel {made.code.name}: out of bounds: it wrote {touched} bytes behind its "
+                f"workgroup memory of {stop - start} bytes"
+            )
         return report
 
 

@@ -28,6 +28,7 @@ INCLUDE = HERE / "include"
 # The options of codegen.hip.emit.OPTIONS that g++ has, at a level that compiles quickly.
 FLAGS = ("-O1", "-std=c++17", "-fwrapv", "-ffp-contract=off", "-fno-strict-aliasing",
          "-fno-math-errno", "-march=native", "-w")  # fmt: skip
+RED_NBYTES = 256  # that no kernel may write behind its workgroup memory
 _MEETS = re.compile(r"__syncthreads|wave_barrier|__shfl|__any|__all|__ballot|__builtin_amdgcn_[mw]")
 
 
@@ -100,9 +101,14 @@ def runner() -> Path:
     return build((HERE / "runner.cpp").read_text(), "-shared", "-fPIC", "-Wno-psabi")
 
 
+def with_red_zones(text: str) -> str:
+    """The text with RED_NBYTES more behind each kernel's workgroup memory."""
+    return re.sub(r"(__shared__ unsigned char shared\[\d+)\]", rf"\1 + {RED_NBYTES}]", text)
+
+
 def kernels(codes: Sequence[Code]) -> Path:
     """A library of kernels for the fiber runner, which has to be loaded before it."""
-    parts = [joined(codes, f'"{INCLUDE}/fibers/hip/hip_runtime.h"')]
+    parts = [with_red_zones(joined(codes, f'"{INCLUDE}/fibers/hip/hip_runtime.h"'))]
     for n, code in enumerate(codes):
         parts.append(f"POOT_EXPORT({n}, poot_text_{n}::{own_name(n)})")
         if code.kernel.shared:

@@ -88,6 +88,13 @@ def outside_shared(limits: DeviceLimits) -> Code:
     return edited(code, line, line.replace("held[", "held[1 + ", 1))
 
 
+def behind_shared(limits: DeviceLimits) -> Code:
+    """Each lane writes one element too far, behind the last workgroup array."""
+    code = rotate(limits)
+    (line,) = [x.strip() for x in code.text.splitlines() if x.strip().startswith("held[")]
+    return edited(code, line, line.replace("held[", f"held[{LANES} + 1 + ", 1))
+
+
 def feed() -> np.ndarray:
     return np.arange(2 * LANES, dtype=np.float32) + 1
 

@@ -116,6 +116,11 @@ def test_a_fault_names_lane_and_place_and_the_device_goes_on(wave: int):
     np.testing.assert_array_equal(good, planted.rotated(planted.feed()))
 
 
+def test_a_write_behind_the_workgroup_memory_is_reported(wave: int):
+    with pytest.raises(LaunchError, match="it wrote 4 bytes behind its workgroup memory of"):
+        run(wave, planted.behind_shared(fiber_limits(wave)))
+
+
 def test_a_lane_outside_the_wave_is_reported(wave: int):
     k = KernelBuilder("far", planted.LANES, wave)
     y = k.param("y", "i32", planted.LANES, "w")

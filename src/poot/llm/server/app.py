@@ -13,6 +13,7 @@ from secrets import token_hex
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, PlainTextResponse, StreamingResponse
+from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from poot.errors import BackendError, PootError, RequestError
@@ -72,11 +73,17 @@ def _errors(app: FastAPI) -> None:
         words = f"{where}: {first['msg']}" if where else str(first["msg"])
         return JSONResponse(error_body(words, "invalid_request_error"), 400)
 
+    async def refused(_: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        body = error_body(str(error.detail), "invalid_request_error")
+        return JSONResponse(body, error.status_code, error.headers)
+
     async def known(_: Request, error: Exception) -> Response:
         assert isinstance(error, PootError)
         return refusal(error)
 
     app.add_exception_handler(RequestValidationError, invalid)
+    app.add_exception_handler(HTTPException, refused)
     app.add_exception_handler(PootError, known)
 
 
