@@ -25,19 +25,25 @@ class Ref:
 @dataclass(frozen=True, slots=True)
 class Given:
     """An input: the value that it is, the name and storage that it gets, and the array that it came
-    with (of a Weight; of a State what it starts as, None for zeros)."""
+    with (of a Weight; of a State what it starts as, None for zeros). One that `is_wide` holds
+    integers of 64 bits there."""
 
     ref: Ref
     name: str
     type: TensorType
     storage: Storage
     array: np.ndarray | None = None
+    is_wide: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
     """results = op(*args, **options) at the line `loc`. Arguments may hold Refs, in tuples and
-    lists too. `problem` says why the reader already knows that it can't be done, or is empty."""
+    lists too. `problem` says why the reader already knows that it can't be done, or is empty.
+
+    `wide` are the results that are integers of 64 bits in the foreign program: their row's
+    arithmetic, which is of 32, has to be proved to be the same. `known` gives each result exactly,
+    where that depends on nothing that is given."""
 
     op: str
     args: tuple[object, ...]
@@ -46,17 +52,21 @@ class Call:
     loc: str = ""
     options: Mapping[str, object] = field(default_factory=dict[str, object])
     problem: str = ""
+    wide: frozenset[Ref] = frozenset()
+    known: Callable[[], tuple[np.ndarray, ...]] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Foreign:
     """The whole program. `outputs` nests Refs as the program nests its results; `states` pairs the
-    name of a State with the value that it becomes."""
+    name of a State with the value that it becomes. `limits` are (lo, hi), hi excluded, of integers
+    by their Refs' ids: a slot gets them as its range, a State is guarded by them."""
 
     givens: tuple[Given, ...]
     calls: tuple[Call, ...]
     outputs: object
     states: tuple[tuple[str, Ref], ...] = ()
+    limits: Mapping[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]])
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,6 +72,29 @@ def transfer(eqn: Eqn, ins: Sequence[Known]) -> tuple[Known, ...]:
     return (_fitted(row(eqn, whole), eqn.outs[0].type),)
 
 
+# Ops whose integers are those of an operand, or that can't leave their dtype.
+_KEEP = (
+    "index_guard", "topk", "argmax", "and", "or", "xor", "not", "iota", "const", "max", "min",
+    "reshape", "broadcast", "transpose", "slice", "concat", "select", "gather", "dynamic_slice",
+    "dynamic_update_slice", "scatter_update", "rem",
+)  # fmt: skip
+
+
+def may_wrap(eqn: Eqn, ins: Sequence[Known]) -> bool:
+    """Whether an integer out of the eqn may be another number than exact arithmetic gives, for all
+    that is known of its ins: one that leaves its dtype, or a float that is cut to it."""
+    if eqn.op in _KEEP or not any(is_integer(v.type.dtype) for v in eqn.outs):
+        return False
+    if eqn.op == "reduce" and str_attr(eqn, "kind") != "sum":
+        return False
+    whole = [known or _whole(v.type) for v, known in zip(eqn.ins, ins, strict=True)]
+    if eqn.op in ("shl", "shr") and not whole[1].within(0, 31):
+        return True
+    row = _ROWS.get(eqn.op)
+    exact = row(eqn, whole) if row is not None else None
+    return exact is None or not exact.within(*bounds(eqn.outs[0].type))
+
+
 def bounds(type: TensorType) -> tuple[int, int]:
     """The least and greatest value of an integer or bool dtype."""
     if type.dtype == "bool":
