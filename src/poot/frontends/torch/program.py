@@ -8,19 +8,12 @@ from dataclasses import replace
 from poot.frontends.foreign import Call, Foreign, Given, Ref
 from poot.frontends.imported import Imported
 from poot.frontends.lower import lower
+from poot.frontends.narrow import narrowed
 from poot.frontends.ranges import declared
 from poot.frontends.torch.decompose import decomposed
-from poot.frontends.torch.read import read_exported
+from poot.frontends.torch.read import MOVES, read_exported
 from poot.frontends.torch.table import ATEN
 from poot.ir.graph import Slot
-
-# Calls through which an index is still the same numbers.
-_MOVES = (
-    "aten.view.default", "aten.reshape.default", "aten.unsqueeze.default", "aten.squeeze.dims",
-    "aten.alias.default", "aten.clone.default", "aten._to_copy.default", "aten.expand.default",
-    "aten.permute.default", "aten.detach.default",
-)  # fmt: skip
-
 
 def from_torch(program: object, *, ranges: Mapping[str, tuple[int, int]] | None = None) -> Imported:
     """The graph and the weights of a `torch.export.ExportedProgram`.
@@ -33,7 +26,8 @@ def from_torch(program: object, *, ranges: Mapping[str, tuple[int, int]] | None 
     Raises TraceError where an extent is dynamic, naming the dimension, and UnsupportedOps with
     every call that there is no row for, and its line."""
     foreign = with_ranges(read_exported(decomposed(program)))
-    return lower(declared(foreign, ranges, "from_torch"), ATEN, "from_torch")
+    tried = narrowed(declared(foreign, ranges, "from_torch"), ATEN)
+    return lower(tried.foreign, ATEN, "from_torch")
 
 
 def with_ranges(foreign: Foreign) -> Foreign:
@@ -61,7 +55,7 @@ def _index(given: Given, rows: int | None) -> Given:
 
 def _source(ref: Ref, made: dict[str, Call]) -> Ref:
     """The value that ref is, but for moves."""
-    while (call := made.get(ref.id)) is not None and call.op in _MOVES and not call.problem:
+    while (call := made.get(ref.id)) is not None and call.op in MOVES and not call.problem:
         first = call.args[0]
         assert isinstance(first, Ref)
         if call.types[0].dtype != "i32":

@@ -10,14 +10,16 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from poot.errors import TraceError
 from poot.frontends.foreign import Call, Foreign, Given, Ref
+from poot.frontends.torch.known import Known
 from poot.frontends.torch.tensors import as_numpy, dtype_name
 from poot.ir.graph import Const, Slot, State, Storage, TensorType, Weight
 from poot.ops.record import device_bytes
@@ -53,10 +55,14 @@ def line_of(node: Any) -> str:
 @dataclass(slots=True)
 class Nodes:
     """The calls of an fx graph, read one by one. `refs` has each node's value: a Ref, a tuple of
-    Refs, or a number that is known."""
+    Refs, or a number that is known; `unread` why a node that was given has none; `sources` the node
+    of each call."""
 
     refs: dict[Any, Any] = field(default_factory=dict)
     calls: list[Call] = field(default_factory=list)
+    known: Known = field(default_factory=Known)
+    unread: dict[Any, str] = field(default_factory=dict)
+    sources: list[Any] = field(default_factory=list)
 
     def read(self, node: Any) -> None:
         """Adds a call_function node."""
@@ -84,11 +90,15 @@ class Nodes:
         self.refs[node] = tuple(results) if is_many else results[0]
         args = () if problem else self._arguments(node)
         unread = next((a.why for a in _flat(args) if isinstance(a, _Unread)), "")
+        wide = frozenset(r for r, v in zip(results, values, strict=True) if is_wide(v))
         call = Call(
             _name(node.target), () if unread else args, tuple(results), tuple(types),
             line_of(node), problem=problem or unread,
+            wide=frozenset() if wide and is_cut_index(node) else wide,
+            known=partial(self.known.arrays, node) if node in self.known else None,
         )  # fmt: skip
         self.calls.append(call)
+        self.sources.append(node)
 
     def _arguments(self, node: Any) -> tuple[object, ...]:
         """The arguments in the order of the op's schema, defaults among them."""
@@ -105,8 +115,9 @@ class Nodes:
         return tuple(out)
 
     def argument(self, value: Any) -> object:
-        if value in self.refs if _is_node(value) else False:
-            return self.refs[value]
+        if _is_node(value):
+            unread = _Unread(self.unread.get(value, f"an operand {value} that is no tensor"))
+            return self.refs.get(value, unread)
         if isinstance(value, (tuple, list)):
             return tuple(self.argument(v) for v in value)
         if value is None or isinstance(value, (bool, int, float, str)):
@@ -132,13 +143,56 @@ def _is_node(value: Any) -> bool:
     return hasattr(value, "op") and hasattr(value, "meta")
 
 
+def is_wide(value: Any) -> bool:
+    """Whether a tensor holds integers of 64 bits."""
+    return str(getattr(value, "dtype", "")) == "torch.int64"
+
+
+# Calls that take an index, by the place of their argument that it is.
+_INDEXED = {
+    "aten.embedding.default": 1, "aten.index.Tensor": 1, "aten.index_select.default": 2,
+    "aten.gather.default": 2,
+}  # fmt: skip
+# Calls through which numbers stay as they are.
+MOVES = (
+    "aten.view.default", "aten.reshape.default", "aten.unsqueeze.default", "aten.squeeze.dims",
+    "aten.alias.default", "aten.clone.default", "aten._to_copy.default", "aten.expand.default",
+    "aten.permute.default", "aten.detach.default",
+)  # fmt: skip
+
+
+def is_cut_index(node: Any) -> bool:
+    """Whether a node casts floats to integers, for use as an index alone, or within bounds: there
+    a number cut to 32 bits is as good as itself."""
+    if str(node.target) != "aten._to_copy.default":
+        return False
+    return node.args[0].meta["val"].dtype.is_floating_point and _is_index(node)
+
+
+def _is_index(node: Any) -> bool:
+    return bool(node.users) and all(_takes_index(user, node) for user in node.users)
+
+
+def _takes_index(user: Any, node: Any) -> bool:
+    name = str(user.target)
+    if name in _INDEXED:
+        at = _INDEXED[name]
+        return not any(a is node for n, a in enumerate(user.args) if n != at)
+    if name == "aten.clamp.default":
+        return len(user.args) == 3 and None not in user.args
+    return name in MOVES and is_wide(user.meta.get("val")) and _is_index(user)
+
+
 def _name(target: Any) -> str:
     return str(target) if hasattr(target, "_schema") else getattr(target, "__name__", str(target))
 
 
-def read_graph(graph: Any, weights: frozenset[str]) -> Foreign:
+def read_graph(
+    graph: Any, weights: frozenset[str], consts: Mapping[str, np.ndarray] | None = None
+) -> Foreign:
     """An fx graph without a signature, whose placeholders hold fake tensors: those named in
-    `weights` are Weights, the others slots. Its results are a tuple."""
+    `weights` are Weights, those in `consts` what stands there, the others slots. Its results are a
+    tuple."""
     nodes, givens = Nodes(), []
     outputs: object = ()
     for node in graph.nodes:
@@ -148,7 +202,10 @@ def read_graph(graph: Any, weights: frozenset[str]) -> Foreign:
                 raise TraceError(f"a graph needs static shapes: {node.name!r}: {type}")
             ref = nodes.refs[node] = Ref(node.name)
             storage: Storage = Weight() if node.name in weights else Slot()
-            givens.append(Given(ref, node.name, type, storage))
+            if consts is not None and node.name in consts:
+                storage = Const(device_bytes(consts[node.name], node.name)[1])
+            wide = is_wide(node.meta["val"])
+            givens.append(Given(ref, node.name, type, storage, is_wide=wide))
         elif node.op == "call_function":
             nodes.read(node)
         elif node.op == "output":
@@ -198,6 +255,8 @@ class _Reader:
         for node in self.program.graph.nodes:
             if node.op == "call_function":
                 self.nodes.read(node)
+            elif node.op == "get_attr":
+                self.nodes.unread[node] = f"a graph {node.target} of its own"
             elif node.op not in ("placeholder", "output"):
                 raise TraceError(f"from_torch needs a graph of calls: it holds {node.op} {node}")
         outputs, states = self._outputs(written)
@@ -225,6 +284,9 @@ class _Reader:
             raise TraceError(f"from_torch has no place for an input of kind {kind}: {spec.arg}")
         type = type_of(node.meta["val"])
         if isinstance(type, str):
+            if dtype_name(node.meta["val"].dtype) is None:
+                remedy = "Convert it to float32 or int32 before the export"
+                raise TraceError(f"from_torch needs dtypes of poot: {node.name!r} is {type}. {remedy}")
             remedy = "Export it with extents that are known: one program for each size"
             raise TraceError(
                 f"from_torch needs static shapes: input {node.name!r}: {type}. {remedy}"
@@ -248,6 +310,8 @@ class _Reader:
             return
         is_known = array.dtype.kind in "iub" or spec.kind.name == "CONSTANT_TENSOR"
         is_known = is_known or (spec.kind.name == "BUFFER" and _is_mask(array))
+        if is_known:
+            self.nodes.known.add(node, tensor)
         if is_known or not np.isfinite(array.astype(np.float32)).all():
             _, data = device_bytes(array, spec.target)
             self._add(node, spec.target, type, Const(data), None)
@@ -265,7 +329,8 @@ class _Reader:
     ) -> None:
         ref = Ref(node.name)
         self.nodes.refs[node] = ref
-        self.givens.append(Given(ref, name, type, storage, array))
+        wide = is_wide(node.meta["val"])
+        self.givens.append(Given(ref, name, type, storage, array, is_wide=wide))
 
     def _outputs(self, written: dict[str, str]) -> tuple[object, tuple[tuple[str, Ref], ...]]:
         (out,) = (n for n in self.program.graph.nodes if n.op == "output")

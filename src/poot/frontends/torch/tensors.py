@@ -37,6 +37,16 @@ def dtype_name(dtype: Any) -> str | None:
     return DTYPES.get(str(dtype))
 
 
+def bits_of(held: Any) -> np.ndarray | None:
+    """A tensor of the host of a dtype that numpy has not, as one of ml_dtypes in its memory; None
+    of other dtypes."""
+    bits = _BITS.get(str(held.dtype))
+    if bits is None:
+        return None
+    narrow = getattr(importlib.import_module("torch"), bits[0])
+    return held.view(narrow).numpy().view(bits[1])
+
+
 def as_numpy(tensor: Any, name: str) -> np.ndarray:
     """A tensor's elements, in its own memory where that is the host's. int64 that fits becomes
     int32. Raises TraceError on a dtype that poot has not, and on integers that don't fit."""
@@ -48,10 +58,9 @@ def as_numpy(tensor: Any, name: str) -> np.ndarray:
     held = tensor.detach()
     if held.device.type != "cpu":
         held = held.cpu()
-    bits = _BITS.get(str(tensor.dtype))
+    bits = bits_of(held)
     if bits is not None:
-        narrow = getattr(importlib.import_module("torch"), bits[0])
-        return held.view(narrow).numpy().view(bits[1])
+        return bits
     array = held.numpy()
     if array.dtype == np.int64:
         least, most = (int(array.min()), int(array.max())) if array.size else (0, 0)
