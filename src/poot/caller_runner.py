@@ -69,7 +69,14 @@ class CallerRunner:
     Raises BindError where the entry point has a slot that only the host can check, and BackendError
     where the device takes no memory of others."""
 
-    def __init__(self, program: Program, weights: Mapping[str, object], entry: str) -> None:
+    def __init__(
+        self,
+        program: Program,
+        weights: Mapping[str, object],
+        entry: str,
+        *,
+        allow_nonfinite: bool = False,
+    ) -> None:
         device = program.device
         if entry not in program.entries:
             known = ", ".join(sorted(program.entries))
@@ -92,7 +99,7 @@ class CallerRunner:
         self._residents = {r.name: r for r in program.plan.residents}
         self._loaded = device.load(program.codes)
         here = {name: on_device(device, value, name) for name, value in weights.items()}
-        arrays = bind_weights(lists.signatures, here, False)
+        arrays = bind_weights(lists.signatures, here, allow_nonfinite)
         self._shared = upload_shared(lists, device, arrays).buffers
         for buffer in list(self._shared.values())[:1]:
             device.copy_out(buffer, 0, 4)  # waits: runs are on other streams

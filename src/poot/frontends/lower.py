@@ -87,7 +87,7 @@ class Lowering:
         if limits is None or isinstance(given.storage, (Weight, Const)):
             return _input(self.recorder, given.name, given.type, given.storage)
         if isinstance(given.storage, Slot):
-            storage = Slot(given.storage.kind, limits)
+            storage = Slot(given.storage.kind, _both(limits, given.storage.range))
             return _input(self.recorder, given.name, given.type, storage)
         return checked(_input(self.recorder, given.name, given.type, given.storage), *limits)
 
@@ -148,11 +148,19 @@ class Lowering:
         return True
 
 
+def _both(limits: tuple[int, int], range: tuple[int, int] | None) -> tuple[int, int]:
+    """What lies within both, or the range where nothing does."""
+    if range is None:
+        return limits
+    low, high = max(limits[0], range[0]), min(limits[1], range[1])
+    return (low, high) if low < high else range
+
+
 def _is_held(array: np.ndarray) -> bool:
     """Whether poot has a dtype for the elements."""
     if array.dtype != np.int64:
         return dtype_of(array.dtype) is not None
-    return not array.size or bool(-(2**31) <= array.min() and array.max() < 2**31)
+    return not array.size or bool(array.min() >= -(2**31) and array.max() < 2**31)
 
 
 def _passes(eqn: Eqn) -> str:
@@ -231,5 +239,7 @@ def _graph(recorder: Recorder, foreign: Foreign, values: Values, who: str) -> Gr
 def _held(values: Values, ref: Ref, who: str) -> Array:
     value = values[ref.id]
     if value is None:
-        raise TraceError(f"{who} needs results in poot's dtypes: {ref.id} is known, and passes them")
+        raise TraceError(
+            f"{who} needs results in poot's dtypes: {ref.id} is known, and passes them"
+        )
     return value

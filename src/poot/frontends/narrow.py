@@ -26,13 +26,14 @@ LEVELS = (24, 15)
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """A program with limits, the calls that can't be done even so, what is known of each value, and
-    the results that were taken as constants."""
+    """A program with limits, the calls that can't be done even so, what is known of each value, the
+    results that were taken as constants, and the ids of those that poot doesn't hold."""
 
     foreign: Foreign
     misses: tuple[Miss, ...]
     intervals: Mapping[str, Known]
     known: Mapping[str, np.ndarray]
+    unheld: frozenset[str]
 
 
 def narrowed(foreign: Foreign, rows: Mapping[str, Row]) -> Tried:
@@ -51,7 +52,8 @@ def _tried(foreign: Foreign, rows: Mapping[str, Row]) -> Tried:
     with recording() as recorder:
         lowering = Lowering(foreign, rows, recorder)
     intervals = {id: None if x is None else x.interval for id, x in lowering.values.items()}
-    return Tried(foreign, tuple(lowering.misses), intervals, lowering.known)
+    unheld = frozenset(id for id, x in lowering.values.items() if x is None)
+    return Tried(foreign, tuple(lowering.misses), intervals, lowering.known, unheld)
 
 
 def _first_wide(tried: Tried, given_up: set[int]) -> int | None:

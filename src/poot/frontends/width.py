@@ -17,9 +17,7 @@ _CHOOSERS = {
 }  # fmt: skip
 
 
-def wrapping(
-    eqns: Sequence[Eqn], known: Mapping[int, Known], results: Iterable[Var]
-) -> Eqn | None:
+def wrapping(eqns: Sequence[Eqn], known: Mapping[int, Known], results: Iterable[Var]) -> Eqn | None:
     """The first eqn that a result's value comes from and that may wrap; None where all is proved.
     `known` has the intervals of what the eqns are given, by id."""
     found = dict(known)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import logging
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
 from torch import nn
 
 import poot.torch
-from poot.errors import TraceError
+from poot.errors import CapabilityError, TraceError
+from poot.frontends.torch import part
 from poot.frontends.torch.backend import Backend
 from poot.frontends.torch.backend import poot as poot_backend
+from poot.frontends.torch.partition import Left
 
 
 class Block(nn.Module):
@@ -102,7 +105,7 @@ def test_a_graph_of_which_nothing_is_compiled_says_so(caplog: pytest.LogCaptureF
     assert "compiled nothing" in caplog.text
 
 
-@pytest.mark.parametrize("dtype", [torch.int64, torch.bfloat16, torch.bool])
+@pytest.mark.parametrize("dtype", [torch.int32, torch.bfloat16, torch.bool])
 def test_results_have_the_dtype_that_torch_says(dtype: torch.dtype):
     def fn(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         return x.to(dtype), x.t().to(dtype)
@@ -113,11 +116,104 @@ def test_results_have_the_dtype_that_torch_says(dtype: torch.dtype):
         assert torch.equal(a, b)
 
 
+def test_integers_of_64_bits_are_never_wrapped(caplog: pytest.LogCaptureFixture):
+    backend = Backend()
+    far = torch.compile(lambda a: a * 1000003, backend=backend)
+    assert far(torch.tensor([100000])).tolist() == [100000300000]
+    assert [n.op for n in backend.left] == ["aten.mul.Tensor"]
+    assert backend.left[0].loc.startswith(f"{__file__}:")
+    near = torch.compile(lambda a: (a + 1, a.argmax()), backend=backend)
+    for value in (5, 2**40, -(2**31), 2**31 - 1, 6):
+        got, at = near(torch.tensor([value]))
+        assert (got.tolist(), at.item()) == ([value + 1], 0)
+    (made,) = backend.parts
+    assert made.handed == 3
+    assert caplog.text.count("a call is torch's, not poot's") == 1
+
+
+def test_an_index_out_of_bounds_raises_what_torch_raises():
+    backend = Backend()
+    words = torch.compile(nn.Embedding(10, 4), backend=backend)
+    table = torch.compile(lambda x, i: x[i], backend=backend)
+    for bad in (10, -1):
+        with pytest.raises(IndexError, match="out of range"):
+            words(torch.tensor([bad]))
+    with pytest.raises(IndexError, match="index 9 is out of bounds"):
+        table(draw(3), torch.tensor([9]))
+    assert words(torch.tensor([1])).shape == (1, 4)
+    assert table(draw(3), torch.tensor([-1])) == draw(3)[-1]
+
+
+def test_what_a_target_cannot_do_is_left_to_torch(monkeypatch: pytest.MonkeyPatch):
+    def refuses(graph: object, target: str) -> None:
+        raise CapabilityError("a step asks for too much", "model.py:3")
+
+    monkeypatch.setattr(part, "compile", refuses)
+    backend, x = Backend(), draw(3)
+    assert torch.equal(torch.compile(lambda x: x * 2 + 1, backend=backend)(x), x * 2 + 1)
+    (left,) = backend.left
+    assert (left.op, left.loc) == ("a part of 2 calls", "model.py:3")
+    assert left.why == "CapabilityError: a step asks for too much"
+
+
+def test_a_target_that_is_not_there_is_an_error():
+    with pytest.raises(Exception, match="there is no device 'nothing'"):
+        torch.compile(lambda x: x * 2, backend=Backend("nothing"))(draw(3))
+
+
+def test_tensors_that_lie_elsewhere_leave_the_graph_to_torch():
+    backend = Backend()
+    out = torch.compile(lambda x: x * 2, backend=backend)(torch.zeros(3, device="meta"))
+    assert out.device.type == "meta"
+    assert backend.left == [Left("the graph", "its tensors are on meta", "")]
+
+
+def test_a_model_of_inference_mode_is_compiled_and_its_writes_are_seen():
+    with torch.inference_mode():
+        model, x = nn.Linear(8, 8), draw(3, 8)
+        compiled = torch.compile(model, backend=Backend())
+        close(compiled(x), model(x))
+        model.weight.mul_(3)
+        close(compiled(x), model(x))
+
+
+def test_threads_take_turns_on_one_model():
+    model = nn.Linear(8, 8)
+    compiled = torch.compile(model, backend=Backend())
+
+    def run(n: int) -> float:
+        x = torch.full((4, 8), float(n))
+        with torch.no_grad():
+            return max(float((compiled(x) - model(x)).abs().max()) for _ in range(10))
+
+    run(0)
+    with ThreadPoolExecutor(4) as pool:
+        assert max(pool.map(run, range(8))) < 1e-5
+
+
+@pytest.mark.cuda
+def test_a_model_on_a_card_runs_there():
+    backend, model = Backend(), Block().eval().cuda()
+    compiled = torch.compile(model, backend=backend)
+    stream = torch.cuda.Stream()
+    with torch.no_grad(), torch.cuda.stream(stream):
+        for n in (5, 7, 5):
+            x = draw(1, n, 16).cuda()
+            close(compiled(x), model(x))
+        model.out.weight.mul_(3)
+        close(compiled(x), model(x))
+        words, ids = nn.Embedding(10, 4).cuda(), torch.tensor([3, 1], device="cuda")
+        taken = torch.compile(lambda i: words(i + 1), backend=backend)
+        assert torch.equal(taken(ids), words(ids + 1))
+    assert backend.left == []
+    assert {p.target for p in backend.programs} == {"cuda:0"}
+
+
 def test_the_name_is_known_and_has_the_option_target():
     assert "poot" in torch._dynamo.list_backends()
     compiled = torch.compile(lambda x: x * 2, backend="poot", options={"target": "oracle"})
     close(compiled(draw(3)), draw(3) * 2)
-    with pytest.raises(TraceError, match="the option target: got speed"):
+    with pytest.raises(TraceError, match="the options target, weights: got speed"):
         poot_backend(None, [], options={"speed": 11})
 
 

@@ -2,16 +2,16 @@
 """`torch.compile(model, backend="poot")`.
 
 torch hands over a graph of ATen calls. What poot has rows for is compiled in parts, the rest stays
-torch's. Parameters are bound once and again only when they changed; gradients are torch's.
+torch's, and so does a part that a target can't do. Gradients are torch's.
 """
 
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import torch
 from torch._dynamo import register_backend
 from torch._dynamo.backends.common import aot_autograd
@@ -19,79 +19,43 @@ from torch._functorch._aot_autograd.utils import make_boxed_func
 from torch._guards import TracingContext
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from poot.api import Program, compile
-from poot.errors import TraceError
-from poot.frontends.lower import lower
+from poot.api import Program
+from poot.backends.registry import open_device
+from poot.errors import BackendError, BackendUnavailable, PootError, TraceError
 from poot.frontends.torch.decompose import decompositions
-from poot.frontends.torch.partition import Left, partitioned
-from poot.frontends.torch.program import with_ranges
-from poot.frontends.torch.read import read_graph
-from poot.frontends.torch.table import ATEN
-from poot.frontends.torch.tensors import as_numpy, as_tensor
-from poot.session import Session
+from poot.frontends.torch.part import Part
+from poot.frontends.torch.partition import Left, Piece, partitioned
+from poot.frontends.torch.read import line_of
+from poot.frontends.torch.watch import need_mode
 
 LOG = logging.getLogger("poot")
 Call = Callable[..., Any]
 
 
-class Part:
-    """A compiled part of a graph, called with its tensors."""
-
-    def __init__(self, module: Any, weights: frozenset[str], target: str) -> None:
-        foreign = with_ranges(read_graph(module.graph, weights))
-        self.program: Program = compile(lower(foreign, ATEN, "torch.compile").graph, target)
-        self.names = [n.name for n in module.graph.nodes if n.op == "placeholder"]
-        self.weights = weights
-        (out,) = (n for n in module.graph.nodes if n.op == "output")
-        results = out.args[0] if isinstance(out.args[0], (tuple, list)) else (out.args[0],)
-        self.results = [n.meta["val"] for n in results]
-        self.is_many = isinstance(out.args[0], (tuple, list))
-        self.session: Session | None = None
-        self.bound: tuple[object, ...] = ()
-
-    def __call__(self, *tensors: Any) -> Any:
-        given = dict(zip(self.names, tensors, strict=True))
-        session = self._session({n: t for n, t in given.items() if n in self.weights})
-        slots = {n: as_numpy(t, n) for n, t in given.items() if n not in self.weights}
-        arrays = session.step(device_outputs=None, **slots)
-        assert isinstance(arrays, tuple)
-        pairs = zip(arrays, self.results, strict=True)
-        tensors = tuple(as_tensor(np.asarray(a), like) for a, like in pairs)
-        return tensors if self.is_many else tensors[0]
-
-    def _session(self, weights: Mapping[str, Any]) -> Session:
-        """The session over these weights: bound anew where one was replaced or written to."""
-        now = tuple((t.data_ptr(), t._version) for t in weights.values())
-        if self.session is None or now != self.bound:
-            if self.session is not None:
-                self.session.close()
-            arrays = {n: as_numpy(t, n) for n, t in weights.items()}
-            self.session = self.program.bind(arrays, allow_nonfinite=True)
-            self.bound = now
-        return self.session
-
-
 class Backend:
-    """A backend of torch.compile for one target. `programs` are those that it compiled so far, and
-    `left` what it left to torch."""
+    """A backend of torch.compile for one target: without one, the cpu for tensors of the host, and
+    for tensors of a CUDA device that device. `weights` says how a change of the weights is seen:
+    "read" (all of their bytes are looked at in each call), "watched" (a sample in each call, and
+    all in turns) or "versions" (as torch counts writes). `programs` are those that it compiled so
+    far, and `left` what it left to torch."""
 
-    def __init__(self, target: str = "cpu") -> None:
+    def __init__(self, target: str | None = None, *, weights: str = "watched") -> None:
         self.target = target
+        self.weights = need_mode(weights)
         self.programs: list[Program] = []
         self.left: list[Left] = []
+        self.parts: list[Part] = []
 
     def __call__(self, module: Any, inputs: Sequence[Any], **options: Any) -> Call:
-        self._need_host(inputs)
         backend = aot_autograd(
             fw_compiler=self.compile_graph, bw_compiler=_as_it_is, decompositions=decompositions()
         )
         return backend(module, inputs)
 
-    def _need_host(self, inputs: Sequence[Any]) -> None:
-        devices = {x.device.type for x in inputs if isinstance(x, torch.Tensor)} - {"cpu"}
-        if devices:
-            remedy = "Move the model to the CPU: poot takes its tensors to the target by itself"
-            raise TraceError(f"backend poot needs tensors of the host: got {devices}. {remedy}")
+    def rebind(self) -> None:
+        """Binds all weights anew at the next call, whatever was seen of them."""
+        for part in self.parts:
+            part.rebind()
 
     def compile_graph(self, module: Any, inputs: Sequence[Any]) -> Call:
         """The graph with what poot can do of it compiled. A graph of symbolic extents is made for
@@ -103,23 +67,68 @@ class Backend:
     def compile_static(self, module: Any, static: frozenset[int]) -> Call:
         placeholders = [n for n in module.graph.nodes if n.op == "placeholder"]
         held = {n.name for i, n in enumerate(placeholders) if i in static and _is_float(n)}
-        fused, names, left = partitioned(module)
-        self.left += left
-        for miss in left:
-            LOG.info("left to torch: %s: %s at %s", miss.op, miss.why, miss.loc or "?")
-        for name in names:
-            (call,) = (n for n in fused.graph.nodes if n.op == "call_module" and n.target == name)
-            inner = getattr(fused, name)
-            own = [n for n in inner.graph.nodes if n.op == "placeholder"]
-            pairs = zip(own, call.args, strict=True)
-            weights = frozenset(o.name for o, given in pairs if given.name in held)
-            part = Part(inner, weights, self.target)
-            self.programs.append(part.program)
-            setattr(fused, name, _Held(part))
-        if not names:
+        device, target, why = self._target(placeholders)
+        if why:
+            self._leave(Left("the graph", why, ""), logging.WARNING)
+            return module
+        found = partitioned(module, device)
+        for left in found.left:
+            self._leave(left, logging.INFO)
+        made = [self._compiled(found.module, piece, held, target) for piece in found.pieces]
+        if not any(made):
             LOG.warning("backend poot compiled nothing of a graph: %s", self.left)
-        fused.recompile()
-        return fused
+        found.module.recompile()
+        return found.module
+
+    def _target(self, placeholders: Sequence[Any]) -> tuple[str, str, str]:
+        """The device of a graph's tensors, the target for them, and why there is none, or empty.
+        Raises BackendUnavailable for a target of the caller's that isn't there."""
+        values = [n.meta.get("val") for n in placeholders]
+        devices = sorted({str(v.device) for v in values if isinstance(v, torch.Tensor)} - {"cpu"})
+        if not devices:
+            return "cpu", self.target or "cpu", ""
+        if len(devices) > 1 or not devices[0].startswith("cuda"):
+            return "", "", f"its tensors are on {', '.join(devices)}"
+        (device,) = devices
+        target = self.target or device
+        if target.partition("/")[0] not in ("cuda", device) or (
+            target == "cuda" and device != "cuda:0"
+        ):
+            return "", "", f"its tensors are on {device}, and the target is {target}"
+        if self.target is None:
+            try:
+                open_device(device)
+            except BackendUnavailable as e:
+                return "", "", f"its tensors are on {device}: {e.message}"
+        return device, target, ""
+
+    def _compiled(self, fused: Any, piece: Piece, held: set[str], target: str) -> bool:
+        """Puts a compiled part in the place of a piece; what can't be compiled stays torch's."""
+        own = [n.name for n in piece.module.graph.nodes if n.op == "placeholder"]
+        weights = frozenset(
+            name
+            for name, given in zip(own, piece.given, strict=True)
+            if given.name in held or (given.op == "get_attr" and name not in piece.consts)
+        )
+        try:
+            part = Part(piece, weights, target, self.weights)
+        except BackendError:
+            raise
+        except PootError as e:
+            calls = [n for n in piece.module.graph.nodes if n.op == "call_function"]
+            loc = e.loc or next((at for n in calls if (at := line_of(n))), "")
+            why = f"{type(e).__name__}: {e.message}"
+            self._leave(Left(f"a part of {len(calls)} calls", why, loc), logging.WARNING)
+            return False
+        self.programs.append(part.program)
+        self.parts.append(part)
+        setattr(fused, piece.name, _Held(part))
+        return True
+
+    def _leave(self, left: Left, level: int) -> None:
+        if left not in self.left:
+            self.left.append(left)
+            LOG.log(level, "left to torch: %s: %s at %s", left.op, left.why, left.loc or "?")
 
 
 class _Held(torch.nn.Module):
@@ -140,12 +149,14 @@ class _BySizes:
         self.backend, self.module = backend, module
         self.static = _static_indices()
         self.made: dict[object, Call] = {}
+        self._lock = threading.Lock()
 
     def __call__(self, *inputs: Any) -> Any:
         key = tuple(tuple(x.shape) if isinstance(x, torch.Tensor) else x for x in inputs)
-        if key not in self.made:
-            static = make_fx(self.module, tracing_mode="fake")(*inputs)
-            self.made[key] = self.backend.compile_static(static, self.static)
+        with self._lock:
+            if key not in self.made:
+                static = make_fx(self.module, tracing_mode="fake")(*inputs)
+                self.made[key] = self.backend.compile_static(static, self.static)
         return self.made[key](*inputs)
 
 
@@ -171,12 +182,14 @@ def _as_it_is(module: Any, inputs: Sequence[Any]) -> Call:
 
 
 def poot(module: Any, inputs: Sequence[Any], *, options: Mapping[str, Any] | None = None) -> Call:
-    """The backend "poot" of torch.compile; `options={"target": "vulkan"}` names its target."""
+    """The backend "poot" of torch.compile; `options={"target": "vulkan", "weights": "read"}` are
+    what `Backend` takes."""
     given = dict(options or {})
-    target = given.pop("target", "cpu")
-    if given:
-        raise TraceError(f"backend poot has the option target: got {', '.join(sorted(given))}")
-    return Backend(target)(module, inputs)
+    strange = sorted(given.keys() - {"target", "weights"})
+    if strange:
+        raise TraceError(f"backend poot has the options target, weights: got {', '.join(strange)}")
+    made = Backend(given.get("target"), weights=given.get("weights", "watched"))
+    return made(module, inputs)
 
 
 def register() -> None:

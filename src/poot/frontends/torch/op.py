@@ -24,8 +24,15 @@ _NUMBERS = itertools.count()
 class TorchRun:
     """Runs an entry point over torch's tensors, on the stream that is torch's current one."""
 
-    def __init__(self, program: Program, weights: Mapping[str, object], entry: str) -> None:
-        self.runner = CallerRunner(program, weights, entry)
+    def __init__(
+        self,
+        program: Program,
+        weights: Mapping[str, object],
+        entry: str,
+        *,
+        allow_nonfinite: bool = False,
+    ) -> None:
+        self.runner = CallerRunner(program, weights, entry, allow_nonfinite=allow_nonfinite)
         device = self.runner.device
         is_cuda = isinstance(device, CudaDevice)
         self.device = torch.device("cuda", device.index) if is_cuda else torch.device("cpu")
@@ -78,6 +85,11 @@ class TorchRun:
         failed = self.runner.failure(host_bytes(results, self.runner.records_nbytes))
         if failed is not None:
             raise failed
+
+    def finish(self) -> None:
+        """Waits for the last run, and raises what its guards and ranges found, once."""
+        with self._lock:
+            self._settle()
 
     def wait(self) -> None:
         """Waits for the last run, and raises what its guards and ranges found. After replays of a

@@ -15,6 +15,7 @@ from poot.frontends.torch.read import MOVES, read_exported
 from poot.frontends.torch.table import ATEN
 from poot.ir.graph import Slot
 
+
 def from_torch(program: object, *, ranges: Mapping[str, tuple[int, int]] | None = None) -> Imported:
     """The graph and the weights of a `torch.export.ExportedProgram`.
 

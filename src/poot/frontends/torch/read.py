@@ -56,13 +56,14 @@ def line_of(node: Any) -> str:
 class Nodes:
     """The calls of an fx graph, read one by one. `refs` has each node's value: a Ref, a tuple of
     Refs, or a number that is known; `unread` why a node that was given has none; `sources` the node
-    of each call."""
+    of each call. Where a `device` is named, what lies elsewhere can't be read."""
 
     refs: dict[Any, Any] = field(default_factory=dict)
     calls: list[Call] = field(default_factory=list)
     known: Known = field(default_factory=Known)
     unread: dict[Any, str] = field(default_factory=dict)
     sources: list[Any] = field(default_factory=list)
+    device: str = ""
 
     def read(self, node: Any) -> None:
         """Adds a call_function node."""
@@ -82,12 +83,15 @@ class Nodes:
         problem, types, results = "", [], []
         for n, v in enumerate(values):
             type = type_of(v) if hasattr(v, "shape") else "a result that is no tensor"
-            problem = type if isinstance(type, str) else problem
+            problem = type if isinstance(type, str) else problem or self._elsewhere(v)
             types.append(TensorType("f32", (0,)) if isinstance(type, str) else type)
             results.append(Ref(f"{node.name}.{n}" if is_many else node.name))
+        if problem and not is_many:
+            self.unread[node] = f"operand {node.name} is {problem}"
+        else:
+            self.refs[node] = tuple(results) if is_many else next(iter(results), None)
         if not hasattr(node.target, "_schema"):
             problem = problem or "it is no ATen op"
-        self.refs[node] = tuple(results) if is_many else results[0]
         args = () if problem else self._arguments(node)
         unread = next((a.why for a in _flat(args) if isinstance(a, _Unread)), "")
         wide = frozenset(r for r, v in zip(results, values, strict=True) if is_wide(v))
@@ -99,6 +103,10 @@ class Nodes:
         )  # fmt: skip
         self.calls.append(call)
         self.sources.append(node)
+
+    def _elsewhere(self, value: Any) -> str:
+        is_here = not self.device or str(value.device) == self.device
+        return "" if is_here else f"a result on {value.device}, where the graph is on {self.device}"
 
     def _arguments(self, node: Any) -> tuple[object, ...]:
         """The arguments in the order of the op's schema, defaults among them."""
@@ -286,7 +294,9 @@ class _Reader:
         if isinstance(type, str):
             if dtype_name(node.meta["val"].dtype) is None:
                 remedy = "Convert it to float32 or int32 before the export"
-                raise TraceError(f"from_torch needs dtypes of poot: {node.name!r} is {type}. {remedy}")
+                raise TraceError(
+                    f"from_torch needs dtypes of poot: {node.name!r} is {type}. {remedy}"
+                )
             remedy = "Export it with extents that are known: one program for each size"
             raise TraceError(
                 f"from_torch needs static shapes: input {node.name!r}: {type}. {remedy}"
