@@ -95,3 +95,25 @@ def test_sixteen_bits_stay_sixteen_bits(dtype: torch.dtype):
         check(name, a, b, close=1e-2)
     check("lt.Tensor", a, b)
     check("add.Tensor", a, B)
+
+
+SMALL = torch.tensor([200, 3, 0, 255], dtype=torch.uint8)
+SIGNED = torch.tensor([-128, 3, -1, 127], dtype=torch.int8)
+
+
+@pytest.mark.parametrize("x", [SMALL, SIGNED], ids=["u8", "i8"])
+def test_integers_of_eight_bits_wrap_as_atens_do(x: torch.Tensor):
+    y = x.flip(0)
+    for name in ("add.Tensor", "sub.Tensor", "mul.Tensor", "maximum.default", "minimum.default"):
+        check(name, x, y)
+    for name in ("eq", "lt", "ge"):
+        check(f"{name}.Tensor", x, y)
+    for name in ("bitwise_and.Tensor", "bitwise_or.Tensor", "bitwise_xor.Tensor"):
+        check(name, x, y)
+    for name in ("add.Scalar", "mul.Scalar", "remainder.Scalar"):
+        check(name, x, 7)
+    for name in ("bitwise_not.default", "neg.default", "abs.default", "sign.default"):
+        check(name, x)
+    check("div.Tensor_mode", x, y | 1, "floor")
+    check("clamp.default", x, 2, 100)
+    check("add.Tensor", x, torch.tensor([True, False, True, True]))

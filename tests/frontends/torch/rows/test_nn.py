@@ -33,6 +33,12 @@ CASES: dict[str, list[Case]] = {
     "rms_norm.default": [(X, [8], GAIN, 1e-6), (X, [8])],
     "native_group_norm.default": [(floats(2, 4, 3), floats(4), floats(4), 2, 4, 3, 2, 1e-5),
                                   (floats(2, 4, 3), None, None, 2, 4, 3, 1, 1e-5)],
+    "_native_batch_norm_legit_no_training.default": [
+        (floats(2, 4, 3), floats(4), floats(4), floats(4, seed=1), floats(4).abs(), 0.1, 1e-5),
+        (floats(2, 4), None, None, floats(4, seed=1), floats(4).abs(), 0.1, 1e-5),
+        (floats(2, 4, 3, 2).bfloat16(), floats(4), floats(4), floats(4, seed=1),
+         floats(4).abs(), 0.1, 1e-5),
+    ],
     "_softmax.default": [(A, -1, False), (A, 0, False)],
     "softmax.int": [(A, -1), (S, 1)],
     "_log_softmax.default": [(A, -1, False)],

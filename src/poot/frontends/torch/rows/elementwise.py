@@ -5,15 +5,38 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import TypeGuard
 
 from poot import ops
 from poot.frontends.foreign import Row, Site
 from poot.frontends.torch.rows.values import Number, Value, in_dtype, is_float, number, promoted
+from poot.ir.graph import TensorType
 from poot.ops.array import Array
 from poot.ops.array import power as whole_power
 
+# Integers for storage, in which nothing is computed.
+BYTES = ("u8", "i8")
 One = Callable[[Array], Array]
 Two = Callable[[Array, Array], Array]
+
+
+def _of_bytes(row: Row) -> Row:
+    """The row, of integers of 8 bits by way of i32: what passes 8 bits wraps, as ATen's does."""
+
+    def in_words(site: Site, *args: Value | str | None, **options: Value | str | None) -> Array:
+        if site.dtype not in BYTES:
+            made = row(site, *args, **options)
+        else:
+            wide = [x.astype("i32") if _is_bytes(x) else x for x in args]
+            made = row(Site((TensorType("i32", site.shape),)), *wide, **options)
+        assert isinstance(made, Array)
+        return made.astype(site.dtype) if site.dtype in BYTES else made
+
+    return in_words
+
+
+def _is_bytes(x: Value | str | None) -> TypeGuard[Array]:
+    return isinstance(x, Array) and x.dtype in BYTES
 
 
 def _float_unary(fn: One) -> Row:
@@ -53,7 +76,7 @@ def _turned(fn: Two) -> Row:
 def _comparison(fn: Two) -> Row:
     def row(site: Site, a: Value, b: Value) -> Array:
         dtype = promoted(a, b)
-        if dtype == "bool":  # bools compare as the numbers 0 and 1
+        if dtype == "bool" or dtype in BYTES:  # bools compare as the numbers 0 and 1
             dtype = "i32"
         return fn(in_dtype(a, dtype), in_dtype(b, dtype))
 
@@ -298,19 +321,19 @@ _ARITHMETIC: dict[str, Row] = {
 
 ELEMENTWISE: dict[str, Row] = {
     **{f"{name}.default": _float_unary(fn) for name, fn in _FLOATS.items()},
-    **{f"{name}.default": _unary(fn) for name, fn in _ANY.items()},
-    **{f"{n}.{kind}": row for n, row in _ARITHMETIC.items() for kind in ("Tensor", "Scalar")},
+    **{f"{name}.default": _of_bytes(_unary(fn)) for name, fn in _ANY.items()},
+    **{f"{n}.{k}": _of_bytes(r) for n, r in _ARITHMETIC.items() for k in ("Tensor", "Scalar")},
     **{f"{n}.{k}": _comparison(fn) for n, fn in _COMPARISONS.items() for k in ("Tensor", "Scalar")},
-    **{f"{n}.{k}": _bitwise(fn) for n, fn in _BITS.items() for k in ("Tensor", "Scalar")},
+    **{f"{n}.{k}": _of_bytes(_bitwise(f)) for n, f in _BITS.items() for k in ("Tensor", "Scalar")},
     **{f"{name}.default": _logical(fn) for name, fn in _LOGIC.items()},
     "logical_not.default": logical_not,
     "round.default": round_half_even,
-    "div.Tensor_mode": divide_mode,
-    "div.Scalar_mode": divide_mode,
-    "floor_divide.default": floor_divide,
-    "maximum.default": _arithmetic(ops.maximum),
-    "minimum.default": _arithmetic(ops.minimum),
-    "pow.Tensor_Scalar": power_of_number,
+    "div.Tensor_mode": _of_bytes(divide_mode),
+    "div.Scalar_mode": _of_bytes(divide_mode),
+    "floor_divide.default": _of_bytes(floor_divide),
+    "maximum.default": _of_bytes(_arithmetic(ops.maximum)),
+    "minimum.default": _of_bytes(_arithmetic(ops.minimum)),
+    "pow.Tensor_Scalar": _of_bytes(power_of_number),
     "pow.Scalar": number_to_power,
     "pow.Tensor_Tensor": power,
     "gelu.default": gelu,
@@ -318,9 +341,9 @@ ELEMENTWISE: dict[str, Row] = {
     "hardtanh.default": hardtanh,
     "elu.default": elu,
     "softplus.default": softplus,
-    "clamp.default": clamp,
-    "clamp.Tensor": clamp,
-    "clamp_min.default": clamp,
+    "clamp.default": _of_bytes(clamp),
+    "clamp.Tensor": _of_bytes(clamp),
+    "clamp_min.default": _of_bytes(clamp),
     "where.self": where,
     "masked_fill.Scalar": masked_fill,
     "masked_fill.Tensor": masked_fill,

@@ -98,6 +98,22 @@ def native_group_norm(
     )
 
 
+def batch_norm(
+    site: Site, x: Array, weight: Array | None, bias: Array | None, mean: Array, variance: Array,
+    momentum: float, eps: float,
+) -> tuple[Array, ...]:  # fmt: skip
+    """x, its axis 1 normed by a mean and a variance that are given; the other results are empty."""
+
+    def along(y: Array) -> Array:
+        return reshape(y.astype("f32"), (x.shape[1], *(1,) * (x.ndim - 2)))
+
+    out = (x.astype("f32") - along(mean)) * ops.rsqrt(along(variance) + eps)
+    out = out if weight is None else out * along(weight)
+    out = out if bias is None else out + along(bias)
+    first, *rest = site.types
+    return out.astype(first.dtype), *(ops.zeros(t.shape, t.dtype) for t in rest)
+
+
 # Softmax.
 
 
@@ -197,6 +213,7 @@ NN: dict[str, Row] = {
     "layer_norm.default": layer_norm,
     "rms_norm.default": rms_norm,
     "native_group_norm.default": native_group_norm,
+    "_native_batch_norm_legit_no_training.default": batch_norm,
     "_softmax.default": softmax,
     "softmax.int": softmax,
     "_log_softmax.default": log_softmax,
