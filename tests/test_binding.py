@@ -51,3 +51,13 @@ def test_weights_match_the_program_by_name():
     assert bind_weights({"main": graph}, {"a": x, "b": x}, False).keys() == {"a", "b"}
     with pytest.raises(BindError, match="missing b; unknown c"):
         bind_weights({"main": graph}, {"a": x, "c": x}, False)
+
+
+@pytest.mark.parametrize("kind", ["turned", "part", "one row many times"])
+def test_sixteen_bits_over_dlpack_need_not_be_contiguous(kind):
+    whole = torch.arange(24.0).view(4, 6).bfloat16()
+    x = {"turned": whole.T, "part": whole[1:3, ::2], "one row many times": whole[1].expand(3, 6)}[
+        kind
+    ]
+    got = as_array(x, "x", TensorType("bf16", tuple(x.shape)))
+    np.testing.assert_array_equal(got.astype(np.float32), x.float().numpy())

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import cast
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 
 from poot import dlpack
 from poot.device_array import DeviceArray
@@ -84,7 +85,7 @@ def _over_dlpack(value: dlpack.Exports, name: str) -> np.ndarray:
         return np.from_dlpack(value)  # pyright: ignore[reportArgumentType] - it has __dlpack__
     except Exception as e:  # numpy refuses, or the array's maker raises
         if dlpack.device_of(value, name)[0] == dlpack.CPU:
-            return host_array(dlpack.take(dlpack.capsule_of(value, name), name))
+            return host_array(dlpack.take(dlpack.capsule_of(value, name), name, is_strided=True))
         raise BindError(f"{name} can't be read over DLPack: {e}; hand it over as numpy") from e
 
 
@@ -92,10 +93,16 @@ def host_array(taken: dlpack.Taken) -> np.ndarray:
     """An array of the host's memory as numpy, which keeps it."""
     if not taken.type.elems:
         return np.zeros(taken.type.shape, DTYPES[taken.type.dtype].numpy)
-    memory = (ctypes.c_uint8 * taken.type.nbytes).from_address(taken.pointer)
+    dtype, shape = DTYPES[taken.type.dtype].numpy, taken.type.shape
+    elems = taken.type.elems
+    if taken.strides is not None:
+        elems = 1 + sum((n - 1) * step for n, step in zip(shape, taken.strides, strict=True))
+    memory = (ctypes.c_uint8 * (elems * dtype.itemsize)).from_address(taken.pointer)
     weakref.finalize(memory, _held_until_now, taken.hold)
-    raw = np.ctypeslib.as_array(memory)
-    return raw.view(DTYPES[taken.type.dtype].numpy).reshape(taken.type.shape)
+    flat = np.ctypeslib.as_array(memory).view(dtype)
+    if taken.strides is None:
+        return flat.reshape(shape)
+    return as_strided(flat, shape, [step * dtype.itemsize for step in taken.strides])
 
 
 def _held_until_now(hold: object) -> None:

@@ -149,17 +149,18 @@ def _give_back(managed: int) -> None:
 @dataclass(frozen=True, slots=True, eq=False)
 class Taken:
     """An array out of a capsule: its first byte, its type, the device (kind, index) that it lies
-    on, and what keeps it."""
+    on, what keeps it, and its strides in elements where it isn't contiguous."""
 
     pointer: int
     type: TensorType
     device: tuple[int, int]
     hold: Hold
+    strides: tuple[int, ...] | None = None
 
 
-def take(capsule: object, what: str) -> Taken:
-    """The array of a capsule that nobody took yet. Raises BindError where it isn't contiguous or
-    of a dtype that poot has not; then it is left untaken."""
+def take(capsule: object, what: str, *, is_strided: bool = False) -> Taken:
+    """The array of a capsule that nobody took yet. Raises BindError where it isn't contiguous
+    (unless it may be strided) or of a dtype that poot has not; then it is left untaken."""
     address = _pointer_of(capsule, what)
     tensor = Managed.from_address(address).tensor
     shape = tuple(int(tensor.shape[n]) for n in range(tensor.ndim))
@@ -168,12 +169,15 @@ def take(capsule: object, what: str) -> Taken:
     if dtype is None or lanes != 1:
         word = f"{_CODES.get(code, f'of code {code}')}{bits}"
         raise BindError(f"{what} is {word}; poot has {', '.join(_TYPES.values())}: convert it")
-    if tensor.strides and not _is_contiguous(shape, [tensor.strides[n] for n in range(len(shape))]):
+    strides = tuple(int(tensor.strides[n]) for n in range(len(shape))) if tensor.strides else None
+    if strides is not None and _is_contiguous(shape, strides):
+        strides = None
+    if strides is not None and (not is_strided or min(strides) < 0):
         raise BindError(f"{what} needs to be contiguous to be taken where it lies: make it so")
     pointer = (tensor.data or 0) + tensor.byte_offset
     device = (int(tensor.device.type), int(tensor.device.id))
     _rename(capsule, USED)
-    return Taken(pointer, TensorType(dtype, shape), device, Hold(address))
+    return Taken(pointer, TensorType(dtype, shape), device, Hold(address), strides)
 
 
 def _pointer_of(capsule: object, what: str) -> int:

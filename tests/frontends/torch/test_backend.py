@@ -66,6 +66,19 @@ def test_other_sizes_are_compiled_for_themselves():
     assert len(backend.programs) == 3
 
 
+def test_a_graph_of_any_size_keeps_its_lines_and_its_constants():
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        y = x[:, torch.tensor([2, 0])].softmax(-1)
+        return torch.cummax(y, 0)[0] * x.shape[0]
+
+    backend = Backend()
+    compiled = torch.compile(fn, backend=backend, dynamic=True)
+    for n in (3, 5, 3):
+        close(compiled(draw(n, 4)), fn(draw(n, 4)))
+    (left,) = backend.left
+    assert (left.op, left.loc.rpartition(":")[0]) == ("aten.cummax.default", __file__)
+
+
 def test_weights_that_changed_are_bound_again():
     backend, model, x = Backend(), Block().eval(), draw(1, 4, 16)
     compiled = torch.compile(model, backend=backend)

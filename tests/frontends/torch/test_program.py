@@ -11,9 +11,10 @@ import torch
 from torch import nn
 
 import poot
-from poot.errors import RangeError, TraceError, UnsupportedOps
+from poot.errors import RangeError, TraceError, UnsupportedOps, ValidationError
 from poot.frontends.imported import Imported
 from poot.ir.graph import Slot
+from tests.support.everywhere import compile_on
 
 
 def imported(module: nn.Module, *args: Any, **options: Any) -> Imported:
@@ -169,3 +170,68 @@ def test_a_buffer_that_holds_a_triangle_makes_attention_causal(kind):
     program = poot.compile(imported.graph, "cpu")
     assert "causal 0" in program.explain()
     np.testing.assert_allclose(imported.bind(program).step(x=x), model(x).numpy(), atol=1e-5)
+
+
+class Wide(nn.Module):
+    """Arithmetic of int64 that is given."""
+
+    def __init__(self, by: int) -> None:
+        super().__init__()
+        self.by = by
+
+    def forward(self, i: torch.Tensor) -> torch.Tensor:
+        return i * self.by
+
+
+def test_int64_that_may_pass_32_bits_is_refused_by_op_and_line():
+    program = torch.export.export(Wide(1000003), (torch.tensor([1]),))
+    with pytest.raises(UnsupportedOps, match=r"aten\.mul\.Tensor: .*64 bits.*; at .*test_program"):
+        poot.from_torch(program)
+    graph = poot.from_torch(program, ranges={"i": (0, 2000)}).graph
+    assert graph.inputs[0].storage == Slot("pos", (0, 2000))
+
+
+def test_int64_that_is_given_has_the_range_by_which_its_arithmetic_fits():
+    got = poot.from_torch(torch.export.export(Wide(3), (torch.tensor([1]),)))
+    assert got.graph.inputs[0].storage == Slot("user", (-(2**24), 2**24))
+    session = got.bind(compile_on("cpu", got.graph))
+    assert session.step(i=[5]).tolist() == [15]
+    with pytest.raises(RangeError, match="i"):
+        session.step(i=[2**24])
+
+
+class Counts(nn.Module):
+    """A counter of int64 as a State."""
+
+    def __init__(self, first: int) -> None:
+        super().__init__()
+        self.register_buffer("n", torch.tensor(first))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.n.add_(1)
+        return x + self.n
+
+
+def test_a_state_of_int64_is_guarded_where_it_is_counted_with():
+    got = poot.from_torch(torch.export.export(Counts(2**24 - 1), (torch.zeros(1),)))
+    session = got.bind(compile_on("cpu", got.graph))
+    session.step(x=np.zeros(1, np.float32))
+    with pytest.raises(ValidationError, match="16777216"):
+        session.step(x=np.zeros(1, np.float32))
+    assert session.state["n"] == 2**24
+
+
+def test_a_graph_of_its_own_is_a_call_that_is_listed_with_its_line():
+    class Either(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.cond(x.sum() > 0, lambda x: x + 1, lambda x: x - 1, (x,))
+
+    program = torch.export.export(Either(), (torch.ones(2),))
+    with pytest.raises(UnsupportedOps, match=r"cond.*; at .*test_program\.py:\d+"):
+        poot.from_torch(program)
+
+
+def test_an_input_of_64_bit_floats_is_refused_with_what_helps():
+    program = torch.export.export(Wide(2), (torch.ones(2).double(),))
+    with pytest.raises(TraceError, match=r"'i' is a value of float64.* Convert it to float32"):
+        poot.from_torch(program)

@@ -155,9 +155,14 @@ class _BySizes:
         key = tuple(tuple(x.shape) if isinstance(x, torch.Tensor) else x for x in inputs)
         with self._lock:
             if key not in self.made:
-                static = make_fx(self.module, tracing_mode="fake")(*inputs)
-                self.made[key] = self.backend.compile_static(static, self.static)
+                self.made[key] = self.backend.compile_static(self._at(inputs), self.static)
         return self.made[key](*inputs)
+
+    def _at(self, inputs: Sequence[Any]) -> Any:
+        """The graph for these extents; its nodes keep their lines."""
+        run = torch.fx.Interpreter(self.module).run
+        with torch.fx.traceback.preserve_node_meta():
+            return make_fx(run, tracing_mode="fake")(*inputs)
 
 
 def _is_symbolic(inputs: Sequence[Any]) -> bool:

@@ -75,6 +75,8 @@ class _Whole:
         self.misses = {by_call[id(m.call)]: m for m in self.tried.misses}
 
     def _given(self, node: Any) -> list[Given]:
+        if node.op == "get_attr" and "val" not in node.meta:
+            node.meta["val"] = getattr(self.module, node.target)
         value = node.meta.get("val")
         type = type_of(value) if hasattr(value, "shape") else "no tensor"
         if not isinstance(type, str) and str(value.device) != self.device:

@@ -8,11 +8,14 @@ inputs that the program writes become States, other inputs slots.
 
 from __future__ import annotations
 
+import importlib
 import operator
+import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,8 +32,9 @@ _PLACES = ("layout", "device", "pin_memory", "memory_format", "non_blocking", "g
 # Calls that check what the program was exported for, and make nothing.
 _CHECKS = ("aten._assert_tensor_metadata.default", "aten._assert_scalar.default",
            "aten._assert_async.msg", "aten.sym_constrain_range_for_size.default")  # fmt: skip
+# How torch names the code that it makes of a graph.
+_MADE = "<eval_with_key>"
 _FRAME = re.compile(r'File "(.+?)", line (\d+)')
-_TORCH = re.compile(r"[/\\]torch[/\\]")
 
 
 def type_of(value: Any) -> TensorType | str:
@@ -48,7 +52,8 @@ def line_of(node: Any) -> str:
     """file:line of the innermost call outside of torch that a node comes from."""
     trace = node.meta.get("stack_trace") or ""
     frames = _FRAME.findall(trace)
-    own = [f for f in frames if not _TORCH.search(f[0])] or frames
+    torchs = (str(Path(importlib.import_module("torch").__file__ or "").parent) + os.sep, _MADE)
+    own = [f for f in frames if not f[0].startswith(torchs)] or frames
     return f"{own[-1][0]}:{own[-1][1]}" if own else ""
 
 
