@@ -13,10 +13,10 @@ from typing import cast
 
 import numpy as np
 
-from poot.frontends.foreign import Call, Foreign, Ref, Row
+from poot.frontends.foreign import Call, Foreign, Given, Ref, Row
 from poot.frontends.lower import Lowering, Miss
 from poot.ir.dtypes import is_integer
-from poot.ir.graph import Slot, State, Storage
+from poot.ir.graph import Slot, State
 from poot.ir.ranges import Known
 from poot.ops.record import recording
 
@@ -81,7 +81,7 @@ def _narrower(tried: Tried, at: int, rows: Mapping[str, Row]) -> Tried | None:
 
 
 def _sources(tried: Tried, call: Call) -> set[str]:
-    """The ids of the values of 64 bits that a call is made of, by integers alone, and that may get
+    """The ids of the values that a call is made of, by integers alone, and that may get
     limits."""
     missed = {id(m.call) for m in tried.misses}
     made = {
@@ -89,7 +89,7 @@ def _sources(tried: Tried, call: Call) -> set[str]:
         for c in tried.foreign.calls
         for ref, type in zip(c.results, c.types, strict=True)
     }
-    free = {g.ref.id for g in tried.foreign.givens if g.is_wide and _is_free(g.storage)}
+    free = {g.ref.id for g in tried.foreign.givens if _is_free(g)}
     found: set[str] = set()
     seen: set[str] = set()
     todo = list(_refs((call.args, *call.options.values())))
@@ -110,9 +110,13 @@ def _sources(tried: Tried, call: Call) -> set[str]:
     return found
 
 
-def _is_free(storage: Storage) -> bool:
-    """Whether an input may get limits: a slot without a range, or a State."""
-    return storage.range is None if isinstance(storage, Slot) else isinstance(storage, State)
+def _is_free(given: Given) -> bool:
+    """Whether an input of integers may get limits: a slot without a range, or a State."""
+    if given.type.dtype != "i32":
+        return False
+    if isinstance(given.storage, Slot):
+        return given.storage.range is None
+    return given.is_wide and isinstance(given.storage, State)
 
 
 def _refs(value: object) -> Iterable[Ref]:
