@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What of poot in a torch program needs a card, in under a minute: the marked tests of the ops, of
+# What of poot in a torch program needs a card, in under two minutes: the marked tests of the ops, of
 # arrays and of the device's lifetimes, then benchmarks/torch_graph.py. Wheels that the machine lacks
 # lie in $WHEELS; results go to $OUT (here: build/torch).
 set -euo pipefail
@@ -15,11 +15,11 @@ fi
 export PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 POOT_CACHE_DIR=/tmp/poot-cache
 export PYTHONPATH="$PWD/src:$PWD:$site" POOT_CUDA_PROVIDER=cuda-bindings
 failed=0
-timeout --kill-after=5s 40 "$python" -m pytest -p no:cacheprovider -q --tb=short --show-capture=no --timeout=30 \
+timeout --kill-after=5s 60 "$python" -m pytest -p no:cacheprovider -q --tb=short --show-capture=no --timeout=30 \
     --junitxml "$out/tests.xml" tests/frontends/torch tests/backends/cuda/test_array.py \
     tests/backends/test_cuda.py tests/test_foreign_array.py \
     -m cuda -k "not pycuda" >"$out/tests.log" 2>&1 || failed=1
-timeout --kill-after=5s 30 "$python" -m benchmarks.torch_graph --out "$out/torch.json" \
+timeout --kill-after=5s 60 "$python" -m benchmarks.torch_graph --out "$out/torch.json" \
     >"$out/torch.log" 2>&1 || failed=1
 tail -n 40 "$out/tests.log"
 tail -n 12 "$out/torch.log"

@@ -3,7 +3,7 @@
 A torch program (norm, projections, attention over a paged cache by `poot.torch.paged_decode`, a
 residual) runs eager and as a CUDA graph that torch captures, is compared with the same by torch's
 own attention, and timed: a replay beside one of torch's, whose keys it gathers first, and an eager
-call of the op alone on the host.
+call of the op alone on the host. Last, a model that `torch.compile(backend="poot")` runs there.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from pathlib import Path
 import torch
 
 import poot
+import poot.torch
 from benchmarks.isolated import machine
 from benchmarks.record import save
 from poot import ops
@@ -169,6 +170,66 @@ def with_state() -> dict[str, object]:
     return {"right": right and bool((cache == 2.0).all()) and "64" in said, "out of range": said}
 
 
+class Layer(torch.nn.Module):
+    """A layer as of Llama 3 8B, without a cache, on the tokens that are given."""
+
+    def __init__(self, hidden: int = 4096, heads: int = 32, kv_heads: int = 8) -> None:
+        super().__init__()
+        self.heads, self.kv_heads, self.width = heads, kv_heads, hidden // heads
+        rows = (heads + 2 * kv_heads) * self.width
+        self.words = torch.nn.Embedding(1024, hidden)
+        self.norm, self.after = torch.nn.RMSNorm(hidden), torch.nn.RMSNorm(hidden)
+        self.qkv = torch.nn.Linear(hidden, rows, bias=False)
+        self.out = torch.nn.Linear(hidden, hidden, bias=False)
+        self.gate, self.up = (torch.nn.Linear(hidden, 14336, bias=False) for _ in range(2))
+        self.down = torch.nn.Linear(14336, hidden, bias=False)
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        x = self.words(ids)
+        b, n, c = x.shape
+        sizes = [self.heads * self.width, *(self.kv_heads * self.width,) * 2]
+        q, k, v = self.qkv(self.norm(x)).split(sizes, -1)
+        q, k, v = (y.view(b, n, -1, self.width).transpose(1, 2) for y in (q, k, v))
+        attend = torch.nn.functional.scaled_dot_product_attention
+        y = attend(q, k, v, is_causal=True, enable_gqa=True)
+        x = x + self.out(y.transpose(1, 2).reshape(b, n, c))
+        z = self.after(x)
+        return x + self.down(torch.nn.functional.silu(self.gate(z)) * self.up(z))
+
+
+@torch.no_grad()
+def compiled(tokens: int) -> dict[str, object]:
+    """The layer by torch.compile(backend=poot) beside eager torch: differences and times, and what
+    becomes of weights that are written to and of integers past 32 bits."""
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    backend = poot.torch.Backend()
+    layer = Layer().to("cuda", torch.bfloat16).eval()
+    call = torch.compile(layer, backend=backend)
+    ids = torch.randint(0, 1024, (1, tokens), device="cuda")
+    apart = worst(call(ids), layer(ids))
+    layer.out.weight.mul_(2.0)
+    rebound = worst(call(ids), layer(ids))
+    wide = torch.compile(lambda i: (i + 1) * 2, backend=backend)
+    far = torch.tensor([5, 2**40], device="cuda")
+    exact = torch.equal(wide(far), (far + 1) * 2) and torch.equal(wide(far[:1]), (far[:1] + 1) * 2)
+    times: dict[str, list[float]] = {"poot": [], "eager": []}
+    for _ in range(20):
+        for name, run in (("poot", call), ("eager", layer)):
+            torch.cuda.synchronize()
+            begin = time.perf_counter()
+            run(ids)
+            torch.cuda.synchronize()
+            times[name].append(1e6 * (time.perf_counter() - begin))
+    return {
+        "tokens": tokens, "differs by": apart, "after a write to a weight": rebound,
+        "int64 exact": exact, "left": [f"{n.op}: {n.why}" for n in backend.left],
+        "a call, us": round(statistics.median(times["poot"]), 1),
+        "eager's, us": round(statistics.median(times["eager"]), 1),
+        "right": max(apart, rebound) < 0.06 and exact and not backend.left,
+    }  # fmt: skip
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=Path("build/torch.json"))
@@ -177,6 +238,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     print(rows["a State and a range"], flush=True)
     for name, shape in SHAPES.items():
         rows[name] = measured(shape)
+        print(name, rows[name], flush=True)
+    for tokens in (1, 512):
+        name = f"torch.compile, {tokens} tokens"
+        rows[name] = compiled(tokens)
         print(name, rows[name], flush=True)
     options.out.parent.mkdir(parents=True, exist_ok=True)
     about = {**machine("benchmarks.torch_graph"), "torch": torch.__version__}
