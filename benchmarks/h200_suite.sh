@@ -120,7 +120,7 @@ step_facts() {
 suites=(tests/suites tests/codegen tests/backends/test_base.py)
 # What is marked cuda, and imports nothing that the machine may lack.
 marked=(tests/backends/cuda tests/backends/test_cuda.py tests/test_foreign_array.py tests/test_session.py
-    tests/frontends/torch/test_op.py tests/frontends/torch/test_paged.py
+    tests/frontends/torch/test_backend.py tests/frontends/torch/test_op.py tests/frontends/torch/test_paged.py
     tests/llm/models/test_paged_llama.py)
 # HIP on the card and what a lost context leaves have steps of their own.
 others="not hip_on_cuda"
@@ -206,7 +206,7 @@ step_checks() {
 }
 
 step_torch() {
-    timeout --kill-after=10s 60 "$python" -m benchmarks.torch_graph --out "$kept/torch.json" \
+    timeout --kill-after=10s 90 "$python" -m benchmarks.torch_graph --out "$kept/torch.json" \
         >"$kept/torch.log" 2>&1
 }
 

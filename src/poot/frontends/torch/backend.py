@@ -18,6 +18,7 @@ from torch._dynamo.backends.common import aot_autograd
 from torch._functorch._aot_autograd.utils import make_boxed_func
 from torch._guards import TracingContext
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.traceback import preserve_node_meta
 
 from poot.api import Program
 from poot.backends.registry import open_device
@@ -161,7 +162,7 @@ class _BySizes:
     def _at(self, inputs: Sequence[Any]) -> Any:
         """The graph for these extents; its nodes keep their lines."""
         run = torch.fx.Interpreter(self.module).run
-        with torch.fx.traceback.preserve_node_meta():
+        with preserve_node_meta():
             return make_fx(run, tracing_mode="fake")(*inputs)
 
 

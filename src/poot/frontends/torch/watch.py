@@ -1,4 +1,3 @@
-# pyright: basic
 """Whether tensors that were bound are still what they were.
 
 torch counts writes that it sees (`_version`). One through `.data`, numpy or a pointer it doesn't
@@ -11,7 +10,6 @@ from __future__ import annotations
 import logging
 import zlib
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 import torch
@@ -95,7 +93,7 @@ class Watch:
         self.is_whole = mode == "read" or nbytes <= FEW
         self.next = 0
 
-    def changed(self, tensors: Mapping[str, Any]) -> str:
+    def changed(self, tensors: Mapping[str, torch.Tensor]) -> str:
         """The name of a tensor that isn't what it was, or empty."""
         for name, tensor in tensors.items():
             if _stamp(tensor) != self.seen[name].stamp:
