@@ -8,17 +8,24 @@ import pytest
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from poot.frontends.torch.backend import _Held
 from poot.frontends.torch.part import HostBound, Part, StreamBound
 from poot.frontends.torch.partition import partitioned
 
 
-def part_of(fn: Any, *args: torch.Tensor, makes: Any = HostBound) -> Part:
-    """The only part of a function, whose argument w is a weight."""
-    module = make_fx(fn, tracing_mode="fake")(*args)
-    (piece,) = partitioned(module).pieces
-    made = Part(piece, frozenset({"w_1"}), "cpu", "watched")
-    made.makes = makes
-    return made
+class Whole:
+    """A function of one part, called by its own arguments' order; its argument w is a weight."""
+
+    def __init__(self, fn: Any, *args: torch.Tensor, makes: Any = HostBound) -> None:
+        found = partitioned(make_fx(fn, tracing_mode="fake")(*args))
+        (piece,) = found.pieces
+        self.part = Part(piece, frozenset({"w_1"}), "cpu", "watched")
+        self.part.makes = makes
+        setattr(found.module, piece.name, _Held(self.part))
+        self.module = found.module
+
+    def __call__(self, *tensors: torch.Tensor) -> Any:
+        return self.module(*tensors)
 
 
 BOUND = pytest.mark.parametrize("makes", [HostBound, StreamBound])
@@ -31,45 +38,44 @@ def test_results_are_those_of_torch_in_dtype_and_strides(makes: Any):
         return y.t(), y.argmax(1), y > 0, i + 1, y.to(torch.bfloat16)
 
     given = torch.randn(3, 4), torch.tensor([1, 2]), torch.randn(4, 5)
-    part = part_of(fn, *given, makes=makes)
-    order = ["xiw".index(name[0]) for name in part.names]
+    whole = Whole(fn, *given, makes=makes)
     for scale in (1.0, 2.0):
         args = (given[0] * scale, *given[1:])
-        for got, want in zip(part(*(args[n] for n in order)), fn(*args), strict=True):
+        for got, want in zip(whole(*args), fn(*args), strict=True):
             assert (got.dtype, got.stride(), got.device) == (
                 want.dtype, want.stride(), want.device,
             )  # fmt: skip
             torch.testing.assert_close(got, want)
-    assert part.handed == 0
+    assert whole.part.handed == 0
 
 
 @BOUND
 def test_a_weight_that_changed_is_bound_anew(makes: Any):
     x, w = torch.randn(3, 4), torch.randn(4, 5)
-    part = part_of(lambda x, w: x @ w, x, w, makes=makes)
-    torch.testing.assert_close(part(x, w), x @ w)
-    first = part.bound
-    part(x, w)
-    assert part.bound is first
+    whole = Whole(lambda x, w: x @ w, x, w, makes=makes)
+    torch.testing.assert_close(whole(x, w), x @ w)
+    first = whole.part.bound
+    whole(x, w)
+    assert whole.part.bound is first
     w.data.mul_(2)
-    torch.testing.assert_close(part(x, w), x @ w)
-    assert part.bound is not first
+    torch.testing.assert_close(whole(x, w), x @ w)
+    assert whole.part.bound is not first
 
 
 @BOUND
 def test_what_a_part_is_not_made_for_is_torchs_for_that_call(makes: Any):
-    part = part_of(lambda i, x: x[i + 1], torch.tensor([1]), torch.randn(5), makes=makes)
+    whole = Whole(lambda i, x: x[i + 1], torch.tensor([1]), torch.randn(5), makes=makes)
     x = torch.randn(5)
-    assert part(torch.tensor([2]), x) == x[3]
+    assert whole(torch.tensor([2]), x) == x[3]
     for bad in (4, 2**40):
         with pytest.raises(IndexError):
-            part(torch.tensor([bad]), x)
-    assert part(torch.tensor([0]), x) == x[1]
-    assert part.handed == 2
+            whole(torch.tensor([bad]), x)
+    assert whole(torch.tensor([0]), x) == x[1]
+    assert whole.part.handed == 2
 
 
 @BOUND
 def test_weights_may_hold_infinities(makes: Any):
     w = torch.tensor([0.0, float("-inf")])
-    part = part_of(lambda x, w: x + w, torch.zeros(2), w, makes=makes)
-    assert part(torch.ones(2), w).tolist() == [1.0, float("-inf")]
+    whole = Whole(lambda x, w: x + w, torch.zeros(2), w, makes=makes)
+    assert whole(torch.ones(2), w).tolist() == [1.0, float("-inf")]

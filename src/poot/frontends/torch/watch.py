@@ -59,10 +59,11 @@ def digest(raw: np.ndarray) -> tuple[int, int]:
 class _Seen:
     """One tensor as it was."""
 
-    def __init__(self, tensor: torch.Tensor) -> None:
+    def __init__(self, tensor: torch.Tensor, mode: str) -> None:
         self.tensor = tensor.detach()  # held, so that its address stays its own
         self.stamp = _stamp(tensor)
-        raw = memory_of(tensor)
+        is_counted = mode == "versions" and self.stamp[1] is not None
+        raw = np.empty(0, np.uint8) if is_counted else memory_of(tensor)
         self.chunks = [raw[at : at + _CHUNK] for at in range(0, raw.size, _CHUNK)]
         self.digests = [digest(chunk) for chunk in self.chunks]
         words = raw[: raw.size // 8 * 8].view(np.uint64)
@@ -79,14 +80,8 @@ class Watch:
     """Tensors by name, as they were when they were bound. Used by one thread at a time."""
 
     def __init__(self, tensors: Mapping[str, torch.Tensor], mode: str = "watched") -> None:
-        self.mode = mode
-        self.seen = {name: _Seen(tensor) for name, tensor in tensors.items()}
-        self.places = [
-            (name, n)
-            for name, seen in self.seen.items()
-            for n in range(len(seen.chunks))
-            if mode != "versions" or seen.stamp[1] is None
-        ]
+        self.seen = {name: _Seen(tensor, mode) for name, tensor in tensors.items()}
+        self.places = [(name, n) for name, s in self.seen.items() for n in range(len(s.chunks))]
         # A tensor of torch.inference_mode has no count of writes: all of it is looked at.
         self.always = [p for p in self.places if self.seen[p[0]].stamp[1] is None]
         nbytes = sum(self.seen[name].chunks[n].size for name, n in self.places)
@@ -98,10 +93,9 @@ class Watch:
         for name, tensor in tensors.items():
             if _stamp(tensor) != self.seen[name].stamp:
                 return name
-        if self.mode != "versions":
-            for name, seen in self.seen.items():
-                if seen.points.tobytes() != seen.sample:
-                    return name
+        for name, seen in self.seen.items():
+            if seen.points.tobytes() != seen.sample:
+                return name
         return self._differing()
 
     def _differing(self) -> str:
