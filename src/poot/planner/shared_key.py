@@ -1,0 +1,79 @@
+"""Schedule "shared_key": how many query heads share one reading of a split key's shared part."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import cast
+
+from poot.ir.graph import Eqn, Var
+from poot.limits import DeviceLimits
+from poot.planner.powers import power_of_two_below
+
+# Keys of a block, and lanes of a group at the least where the device has them and at the most.
+_BLOCK = 16
+_LEAST_LANES, _MOST_LANES = 64, 128
+# As the generator has them: query heads to a load of a value, values and products to a trip.
+_TOGETHER, _STEP = 8, 4
+
+
+@dataclass(frozen=True, slots=True)
+class SharedKey:
+    """The schedule's numbers without splits: lanes of a group, its query heads, keys of a block,
+    whether queries are staged, groups before splits, and the trips that a lane takes through loops
+    for all keys."""
+
+    lanes: int
+    heads: int
+    block: int
+    stage_q: int
+    groups: int
+    trips: int
+
+
+def shared_key(eqn: Eqn, limits: DeviceLimits) -> SharedKey | None:
+    """The most query heads whose states fit workgroup memory beside a block's shared parts: whole
+    key heads, or an even part of one. None where the key has no shared part, and where not even
+    two heads fit or there is one."""
+    names = cast("tuple[str, ...]", eqn.attr("operands"))  # the typing rule says so
+    at = dict(zip(names, eqn.ins, strict=True))
+    if "k_shared" not in at:
+        return None
+    batch, heads, rows, width = at["q"].type.shape
+    repeat = heads // at["k"].type.shape[1]
+    for many in range(heads, 1, -1):
+        if heads % many or (many % repeat and repeat % many):
+            continue
+        floats = _floats(at, many)
+        if floats * 4 > limits.workgroup_nbytes:
+            continue
+        lanes = max(_LEAST_LANES, min(_MOST_LANES, many * _BLOCK))
+        lanes = power_of_two_below(min(lanes, limits.threads))
+        stage_q = int((floats + many * width) * 4 <= limits.workgroup_nbytes)
+        trips = _trips(at, many, min(many, repeat), lanes)
+        return SharedKey(lanes, many, _BLOCK, stage_q, batch * heads // many * rows, trips)
+    return None
+
+
+def _floats(at: dict[str, Var], heads: int) -> int:
+    """Words of workgroup memory, without queries."""
+    value_width, shared = at["v"].type.shape[-1], at["k_shared"].type.shape[-1]
+    words = heads * (value_width + _BLOCK + 3) + shared * _BLOCK
+    return words + _BLOCK * ("read" in at) + 4 * 8  # arrays start at 16 bytes
+
+
+def _trips(at: dict[str, Var], heads: int, together: int, lanes: int) -> int:
+    width, value_width = at["q"].type.shape[-1], at["v"].type.shape[-1]
+    keys = at["read"].type.shape[1] if "read" in at else at["k"].type.shape[2]
+
+    def turns(items: int) -> int:
+        return -(-items // lanes)
+
+    scores, folds = turns(heads * _BLOCK), turns(heads)
+    values = turns(heads // together * value_width) * -(-together // _TOGETHER)
+    inner = _BLOCK // _STEP + _STEP  # whole steps, and at the last block the rest
+    block = (
+        3 + turns(_BLOCK * at["k_shared"].type.shape[-1]) + scores * (4 + width // _STEP)
+        + 2 * folds * (1 + inner) + values * (1 + inner)
+    )  # fmt: skip
+    around = turns(heads * value_width) + turns(heads * width) + heads * (2 + turns(value_width))
+    return -(-keys // _BLOCK) * block + around
