@@ -127,9 +127,9 @@ def streaming_lanes(dv: int, limits: DeviceLimits) -> int:
 
 
 def choose_attention(body: Graph, updates: Updates, limits: DeviceLimits) -> tuple[Schedule, str]:
-    """With subgroups to count on, a decode's query heads share their key heads' rows. Else the
-    seed's schedules: a group of lanes for each query row, or for several heads of one where they
-    share a part of the key; for a decode of few rows, one for each of several chunks of its keys."""
+    """With subgroups to count on, a decode's query heads share their key heads' rows. Heads that
+    share a part of the key share a group. Else the seed's schedules: a group of lanes for each
+    query row; for a decode of few rows, one for each of several chunks of its keys."""
     eqn = _one(body, "attention")
     found = grouped_split(body, limits)
     if isinstance(found, Schedule):

@@ -1,0 +1,102 @@
+"""How many query heads share a reading of a split key's shared part, and where none do."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from poot.ir.text import parse
+from poot.limits import PROFILES, DeviceLimits
+from poot.planner.request import Choice
+from poot.planner.schedules import choose
+from poot.planner.shared_key import SharedKey, shared_key
+from tests.support.attention_forms import Form
+
+BASELINE, LAVAPIPE = PROFILES["webgpu-baseline"], PROFILES["lavapipe"]
+H200, MI300X = PROFILES["h200"], PROFILES["mi300x"]
+DEEPSEEK = Form(1, 128, 128, 1, 300, 192, 128, shared=64)
+ABSORBED = Form(1, 128, 1, 1, 300, 576, 512, shared=64)
+
+
+def text_of(f: Form) -> str:
+    """The form without inputs to draw."""
+    kv = f"{f.batch},{f.kv_heads},{f.keys}"
+    own, names = f.width - f.shared, "q, k, v"
+    ins = [f"{f.batch},{f.heads},{f.rows},{f.width}", f"{kv},{own}", f"{kv},{f.value_width}"]
+    if f.shared:
+        ins.append(f"{f.batch},1,{f.keys},{f.shared}")
+        names += ", k_shared"
+    lines = [f"in v{n}: f32[{shape}]" for n, shape in enumerate(ins)]
+    at = len(ins)
+    operands = ", ".join(f"v{n}" for n in range(at))
+    out = f"f32[{f.batch},{f.heads},{f.rows},{f.value_width}]"
+    lines.append(f"v{at}: {out} = attention({operands}) operands=({names}) scale=0.25")
+    return "\n".join([*lines, f"out v{at}"])
+
+
+def numbers(form: Form, limits: DeviceLimits) -> SharedKey | None:
+    (eqn,) = parse(text_of(form)).eqns
+    return shared_key(eqn, limits)
+
+
+def chosen(form: Form, limits: DeviceLimits) -> Choice:
+    return choose(parse(text_of(form)), "attention", (), limits)
+
+
+@pytest.mark.parametrize(
+    "limits, heads, absorbed",
+    [(BASELINE, 16, 4), (LAVAPIPE, 32, 8), (MI300X, 64, 16), (H200, 128, 64)],
+    ids=lambda x: getattr(x, "name", x),
+)
+def test_as_many_query_heads_share_a_reading_as_workgroup_memory_holds(limits, heads, absorbed):
+    for form, many in ((DEEPSEEK, heads), (ABSORBED, absorbed)):
+        got = numbers(form, limits)
+        assert got is not None
+        assert got.heads == many
+        assert got.groups == form.heads // many
+
+
+def test_a_group_has_whole_key_heads_or_an_even_part_of_one():
+    form = Form(1, 12, 4, 1, 40, 24, 16, shared=8)
+    for nbytes in range(900, 3000, 50):
+        got = numbers(form, replace(LAVAPIPE, workgroup_nbytes=nbytes))
+        assert got is None or got.heads in (3, 6, 12), nbytes
+    got = numbers(form, LAVAPIPE)
+    assert got is not None
+    assert got.heads == 12
+
+
+def test_a_key_without_a_shared_part_and_one_query_head_are_left_to_streaming():
+    assert numbers(Form(), LAVAPIPE) is None
+    assert numbers(Form(heads=1, kv_heads=1, width=24, shared=8), LAVAPIPE) is None
+    assert numbers(Form(width=24, shared=8), replace(LAVAPIPE, workgroup_nbytes=600)) is None
+    assert chosen(Form(heads=1, kv_heads=1, width=24, shared=8), LAVAPIPE).schedule.name == (
+        "streaming"
+    )
+
+
+def test_a_prefill_whose_loops_a_device_would_cut_short_is_left_to_streaming():
+    long = Form(1, 16, 16, 2, 8192, 192, 128, shared=64)
+    assert chosen(long, LAVAPIPE).schedule.name == "streaming"
+    assert chosen(replace(long, keys=64), LAVAPIPE).schedule.name == "shared_key"
+    assert chosen(long, BASELINE).schedule.name == "shared_key"
+
+
+def test_a_decode_is_split_where_its_groups_leave_compute_units_idle():
+    one = chosen(replace(DEEPSEEK, keys=4096), BASELINE)
+    assert one.schedule.get("splits") == 2
+    assert one.scratch[-1].elems == 128 * 2 * (128 + 2)
+    assert "share a reading" in one.reason
+    many = chosen(replace(DEEPSEEK, batch=8), BASELINE)
+    assert many.schedule.get("splits") == 1
+    assert not many.scratch
+
+
+def test_queries_are_staged_where_there_is_room_beside_the_states():
+    got = numbers(DEEPSEEK, H200)
+    assert got is not None
+    assert got.stage_q == 1
+    tight = numbers(ABSORBED, LAVAPIPE)
+    assert tight is not None
+    assert tight.stage_q == 0
