@@ -12,8 +12,9 @@ from poot.planner.powers import power_of_two_below
 # Keys of a block, and lanes of a group at the least where the device has them and at the most.
 _BLOCK = 16
 _LEAST_LANES, _MOST_LANES = 64, 128
-# As the generator has them: query heads to a load of a value, values and products to a trip.
-_TOGETHER, _STEP = 8, 4
+# As the generator has them: query heads to a load of values, keys or products to a trip, and floats
+# of a load.
+_TOGETHER, _STEP, _VECTOR = 4, 4, 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,16 +49,20 @@ def shared_key(eqn: Eqn, limits: DeviceLimits) -> SharedKey | None:
             continue
         lanes = max(_LEAST_LANES, min(_MOST_LANES, many * _BLOCK))
         lanes = power_of_two_below(min(lanes, limits.threads))
-        stage_q = int((floats + many * width) * 4 <= limits.workgroup_nbytes)
+        stage_q = int((floats + many * _whole(width)) * 4 <= limits.workgroup_nbytes)
         trips = _trips(at, many, min(many, repeat), lanes)
         return SharedKey(lanes, many, _BLOCK, stage_q, batch * heads // many * rows, trips)
     return None
 
 
+def _whole(n: int) -> int:
+    return -(-n // _VECTOR) * _VECTOR
+
+
 def _floats(at: dict[str, Var], heads: int) -> int:
     """Words of workgroup memory, without queries."""
     value_width, shared = at["v"].type.shape[-1], at["k_shared"].type.shape[-1]
-    words = heads * (value_width + _BLOCK + 3) + shared * _BLOCK
+    words = heads * (value_width + _BLOCK + 3) + (_whole(shared) + _VECTOR) * _BLOCK
     return words + _BLOCK * ("read" in at) + 4 * 8  # arrays start at 16 bytes
 
 
@@ -69,10 +74,11 @@ def _trips(at: dict[str, Var], heads: int, together: int, lanes: int) -> int:
         return -(-items // lanes)
 
     scores, folds = turns(heads * _BLOCK), turns(heads)
-    values = turns(heads // together * value_width) * -(-together // _TOGETHER)
+    channels = value_width if value_width % _VECTOR else value_width // _VECTOR
+    values = turns(heads // together * channels) * -(-together // _TOGETHER)
     inner = _BLOCK // _STEP + _STEP  # whole steps, and at the last block the rest
     block = (
-        3 + turns(_BLOCK * at["k_shared"].type.shape[-1]) + scores * (4 + width // _STEP)
+        3 + turns(_BLOCK * at["k_shared"].type.shape[-1]) + scores * (6 + width // _STEP)
         + 2 * folds * (1 + inner) + values * (1 + inner)
     )  # fmt: skip
     around = turns(heads * value_width) + turns(heads * width) + heads * (2 + turns(value_width))

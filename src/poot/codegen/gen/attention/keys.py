@@ -3,7 +3,6 @@ pools."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from poot.codegen.gen.attention.parts import Parts
@@ -15,15 +14,13 @@ from poot.codegen.kir.build import Val
 @dataclass(frozen=True, slots=True)
 class Keys:
     """The keys of one batch row and key head, one key at a time. `slots` are pool slots already
-    found, by key; `staged` is element d of the shared part of the key at hand, where it lies in
-    workgroup memory."""
+    found, by key."""
 
     job: Job
     parts: Parts
     row: Index
     head: Index
     slots: dict[Index, Index] = field(default_factory=dict[Index, Index])
-    staged: Callable[[Index], Val] | None = None
 
     def slot(self, key: Index) -> Index:
         """The pool slot of a paged key, inside the pool whatever the map says."""
@@ -44,8 +41,6 @@ class Keys:
 
     def shared(self, key: Index, d: Index) -> Val:
         """Element d of the part that all heads share."""
-        if self.staged is not None:
-            return self.staged(d)
         return self.job.pull.value(self.parts.at["k_shared"], (self.row, ZERO, key, d))
 
     def value(self, key: Index, c: Index) -> Val:

@@ -12,29 +12,30 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from poot.codegen.gen.attention.finish import finish
 from poot.codegen.gen.attention.fold import Folded
 from poot.codegen.gen.attention.keys import Keys, key_range
 from poot.codegen.gen.attention.parts import Parts, attention_eqn, parts_of
 from poot.codegen.gen.attention.rows import Where
-from poot.codegen.gen.attention.score import dot, each_block, score
+from poot.codegen.gen.attention.score import each_block, score
 from poot.codegen.gen.attention.softmax import NEG_INF, step, weight_of
 from poot.codegen.gen.attention.split_kv import chunk, combine, state_type
 from poot.codegen.gen.grid import each_group
-from poot.codegen.gen.index import ZERO, Index
+from poot.codegen.gen.index import ZERO, Index, Indexer
 from poot.codegen.gen.job import Job, needed_by, open_job
 from poot.codegen.gen.lowered import KernelCall, Lowered
 from poot.codegen.gen.memory import Memory
 from poot.codegen.gen.sinks import Sink, open_sinks
 from poot.codegen.gen.spill import lower_spilled
-from poot.codegen.kir.build import Val
+from poot.codegen.kir.build import KernelBuilder, Val
 from poot.limits import DeviceLimits
 from poot.planner.request import Request
 
-# Query heads whose weighted values are added at one load of a value, and values loaded at a time.
-_TOGETHER, _STEP = 8, 4
+# Query heads whose weighted values are added at one load of values, keys of a trip, and floats of a
+# load.
+_TOGETHER, _STEP, _VECTOR = 4, 4, 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,19 +72,45 @@ class _Team:
         head, _ = self.job.indexer.divmod(self.first + member, self.parts.repeat)
         return Keys(self.job, self.parts, self.row, head)
 
-    def key(self, start: Val, within: Index, keys: Keys) -> tuple[Index, Keys]:
-        """A block's key, and the keys once its shared part and its pool slot are those staged."""
-        k, ix = self.job.k, self.job.indexer
-        place, key = ix.value(within), ix.atom(start + ix.value(within), self.parts.keys)
-        slots: dict[Index, Index] = {}
-        if "read" in self.parts.at:
-            pool = self.parts.at["k"].type.shape[0]
-            slots[key] = ix.atom(k.load("pool_slots", place), pool)
+    def key(self, start: Val, within: Index) -> Index:
+        """A block's key."""
+        return self.job.indexer.atom(start + self.job.indexer.value(within), self.parts.keys)
 
-        def staged(d: Index) -> Val:
-            return k.load("shared_parts", ix.value(d * self.block + within))
+    def slotted(self, keys: Keys, key: Index, within: Index) -> Keys:
+        """The keys, with the pool slot of one of them as it is staged."""
+        if "read" not in self.parts.at:
+            return keys
+        k, ix, pool = self.job.k, self.job.indexer, self.parts.at["k"].type.shape[0]
+        found = ix.atom(k.load("pool_slots", ix.value(within)), pool)
+        return replace(keys, slots={key: found})
 
-        return key, Keys(keys.job, keys.parts, keys.row, keys.head, slots, staged)
+    @property
+    def query_stride(self) -> int:
+        return _whole(self.parts.width)
+
+    @property
+    def shared_stride(self) -> int:
+        """Between the shared parts of neighbouring keys: lanes that read vectors of eight of them
+        then meet in no bank."""
+        return _whole(self.parts.shared) + _VECTOR
+
+    @property
+    def channels(self) -> int:
+        """Neighbouring channels of one load."""
+        return 1 if self.parts.value_width % _VECTOR else _VECTOR
+
+
+def _whole(n: int) -> int:
+    """Filled up to whole vectors."""
+    return -(-n // _VECTOR) * _VECTOR
+
+
+def _words(k: KernelBuilder, name: str, base: Index, ix: Indexer, count: int) -> list[Val]:
+    """Neighbouring floats of workgroup memory, in one load where they are a vector's."""
+    if count == _VECTOR and all(c % count == 0 for c in (base.const, *(c for _, c in base.terms))):
+        vector = k.load(name, ix.value(base), count)
+        return [k.extract(vector, n) for n in range(count)]
+    return [k.load(name, ix.value(base + n)) for n in range(count)]
 
 
 def lower_shared_key(request: Request, limits: DeviceLimits) -> Lowered:
@@ -136,7 +163,7 @@ def _call(request: Request, limits: DeviceLimits, parts: Parts) -> KernelCall:
 def _open(t: _Team) -> None:
     """The group's arrays, with empty states and, where there is room, the queries."""
     k, ix, parts = t.job.k, t.job.indexer, t.parts
-    k.shared("shared_parts", "f32", parts.shared * t.block)
+    k.shared("shared_parts", "f32", t.shared_stride * t.block)
     k.shared("scores", "f32", t.heads * t.block)
     k.shared("acc", "f32", t.heads * parts.value_width)
     for name in ("peaks", "sums", "shrinks"):
@@ -150,11 +177,11 @@ def _open(t: _Team) -> None:
         k.store("sums", ix.value(h), 0.0)
     if not t.is_staged:
         return
-    k.shared("queries", "f32", t.heads * parts.width)
+    k.shared("queries", "f32", t.heads * t.query_stride)
     with t.each(t.heads * parts.width) as i:
         member, d = ix.divmod(i, parts.width)
         value = t.job.pull.value(parts.at["q"], (*t.where(member), d))
-        k.store("queries", ix.value(i), value)
+        k.store("queries", ix.value(member * t.query_stride + d), value)
 
 
 def _visit(t: _Team, start: Val, count: Val) -> None:
@@ -175,18 +202,17 @@ def _visit(t: _Team, start: Val, count: Val) -> None:
 
 
 def _stage(t: _Team, start: Val, count: Val) -> None:
-    """The block's shared parts as [channel, key], each read once, and its pool slots."""
+    """The block's shared parts, each read once, and its pool slots."""
     k, ix, parts = t.job.k, t.job.indexer, t.parts
     keys = t.keys(ZERO)
     with t.each(t.block * parts.shared) as i:
         within, d = ix.divmod(i, parts.shared)
         with k.if_(ix.value(within) < count):
-            key = ix.atom(start + ix.value(within), parts.keys)
-            k.store("shared_parts", ix.value(d * t.block + within), keys.shared(key, d))
+            place = ix.value(within * t.shared_stride + d)
+            k.store("shared_parts", place, keys.shared(t.key(start, within), d))
     if "read" in parts.at:
         with t.each(t.block) as within, k.if_(ix.value(within) < count):
-            key = ix.atom(start + ix.value(within), parts.keys)
-            k.store("pool_slots", ix.value(within), ix.value(keys.slot(key)))
+            k.store("pool_slots", ix.value(within), ix.value(keys.slot(t.key(start, within))))
 
 
 def _score_keys(t: _Team, start: Val, count: Val) -> None:
@@ -196,18 +222,44 @@ def _score_keys(t: _Team, start: Val, count: Val) -> None:
         member, within = ix.divmod(i, t.block)
         value = k.var(k.lit(NEG_INF), name="s")
         with k.if_(ix.value(within) < count):
-            where = t.where(member)
-            key, keys = t.key(start, within, t.keys(member))
-            product = dot(t.job, t.parts, lambda d: _query(t, member, d), keys, key)
-            k.set(value, score(t.job, t.parts, product, where, key))
+            key = t.key(start, within)
+            product = _dot(t, member, key, within)
+            k.set(value, score(t.job, t.parts, product, t.where(member), key))
         k.store("scores", ix.value(i), value)
 
 
-def _query(t: _Team, member: Index, d: Index) -> Val:
-    """Element d of a head's query."""
+def _dot(t: _Team, member: Index, key: Index, within: Index) -> Val:
+    """q . k of a head and one of the block's keys, summed in f32."""
+    k, ix, own = t.job.k, t.job.indexer, t.parts.width - t.parts.shared
+    keys = t.slotted(t.keys(member), key, within)
+    total = k.var(k.lit(0.0), name="dot")
+
+    def add(queries: list[Val], elements: list[Val]) -> None:
+        part = queries[0] * elements[0]
+        for query, element in zip(queries[1:], elements[1:], strict=True):
+            part = k.fma(query, element, part)
+        k.set(total, total + part)
+
+    def add_own(ds: list[Index]) -> None:
+        add(_queries(t, member, ds[0], len(ds)), [keys.key(key, d) for d in ds])
+
+    def add_shared(ds: list[Index]) -> None:
+        at = within * t.shared_stride + ds[0]
+        staged = _words(k, "shared_parts", at, ix, len(ds))
+        add(_queries(t, member, ds[0] + own, len(ds)), staged)
+
+    each_block(t.job, own, add_own)
+    each_block(t.job, t.parts.shared, add_shared)
+    return k.copy(total)
+
+
+def _queries(t: _Team, member: Index, first: Index, count: int) -> list[Val]:
+    """Neighbouring elements of a head's query."""
     if t.is_staged:
-        return t.job.k.load("queries", t.job.indexer.value(member * t.parts.width + d))
-    return t.job.pull.value(t.parts.at["q"], (*t.where(member), d))
+        at = member * t.query_stride + first
+        return _words(t.job.k, "queries", at, t.job.indexer, count)
+    q, where = t.parts.at["q"], t.where(member)
+    return [t.job.pull.value(q, (*where, first + n)) for n in range(count)]
 
 
 def _fold_scores(t: _Team) -> None:
@@ -238,32 +290,41 @@ def _weigh(t: _Team) -> None:
 def _add_values(t: _Team, start: Val, count: Val) -> None:
     """acc[head, c] = acc * shrink + weights . values, and the sums of the weights. Past the last
     key nothing is read: a weight of 0 hides no NaN."""
-    k, ix, width = t.job.k, t.job.indexer, t.parts.value_width
-    with t.each(t.heads // t.together * width) as i:
-        key_head, c = ix.divmod(i, width)
-        base = key_head * t.together
-        keys = t.keys(base)
+    k, ix, width, step = t.job.k, t.job.indexer, t.parts.value_width, t.channels
+    with t.each(t.heads // t.together * (width // step)) as i:
+        key_head, column = ix.divmod(i, width // step)
         for low in range(0, t.together, _TOGETHER):
-            members = [base + n for n in range(low, min(t.together, low + _TOGETHER))]
-            places = [ix.value(m * width + c) for m in members]
-            sums = [
-                k.var(k.load("acc", place) * k.load("shrinks", ix.value(m)), name="o")
-                for m, place in zip(members, places, strict=True)
-            ]
-            for within in _each_key(t, count):
-                key, at = t.key(start, within, keys)
-                value = at.value(key, c)
-                for m, total in zip(members, sums, strict=True):
-                    weight = k.load("scores", ix.value(m * t.block + within))
-                    k.set(total, k.fma(weight, value, total))
-            for place, total in zip(places, sums, strict=True):
-                k.store("acc", place, total)
+            many = min(_TOGETHER, t.together - low)
+            members = [key_head * t.together + (low + n) for n in range(many)]
+            _add_channels(t, members, column * step, start, count)
     with t.each(t.heads) as h:
         at = ix.value(h)
         total = k.var(k.load("sums", at) * k.load("shrinks", at), name="total")
         for within in _each_key(t, count):
             k.set(total, total + k.load("scores", ix.value(h * t.block + within)))
         k.store("sums", at, total)
+
+
+def _add_channels(t: _Team, members: list[Index], first: Index, start: Val, count: Val) -> None:
+    """Some channels of some query heads of one key head, in registers over the block."""
+    k, ix, width = t.job.k, t.job.indexer, t.parts.value_width
+    keys, channels = t.keys(members[0]), [first + n for n in range(t.channels)]
+    sums: list[list[Val]] = []
+    for m in members:
+        shrink = k.load("shrinks", ix.value(m))
+        held = _words(k, "acc", m * width + first, ix, t.channels)
+        sums.append([k.var(x * shrink, name="o") for x in held])
+    for within in _each_key(t, count):
+        key = t.key(start, within)
+        at = t.slotted(keys, key, within)
+        values = [at.value(key, c) for c in channels]
+        for m, mine in zip(members, sums, strict=True):
+            weight = k.load("scores", ix.value(m * t.block + within))
+            for total, value in zip(mine, values, strict=True):
+                k.set(total, k.fma(weight, value, total))
+    for m, mine in zip(members, sums, strict=True):
+        for c, total in zip(channels, mine, strict=True):
+            k.store("acc", ix.value(m * width + c), total)
 
 
 def _each_key(t: _Team, count: Val) -> Generator[Index]:
