@@ -51,18 +51,30 @@ def chosen(form: Form, limits: DeviceLimits) -> Choice:
 )
 def test_as_many_query_heads_share_a_reading_as_workgroup_memory_holds(limits, heads, absorbed):
     for form, many in ((DEEPSEEK, heads), (ABSORBED, absorbed)):
-        got = numbers(form, limits)
+        got = numbers(form, replace(limits, compute_units=1, is_software=True))
         assert got is not None
         assert got.heads == many
         assert got.groups == form.heads // many
 
 
+def test_groups_are_as_many_as_a_card_s_compute_units_want():
+    prefill = replace(DEEPSEEK, rows=64)
+    for form, heads in ((prefill, 8), (replace(prefill, rows=1024), 128), (DEEPSEEK, 2)):
+        got = numbers(form, H200)
+        assert got is not None
+        assert got.heads == heads
+    long = numbers(replace(ABSORBED, batch=8, keys=4096), H200)
+    assert long is not None
+    assert long.heads == 16
+
+
 def test_a_group_has_whole_key_heads_or_an_even_part_of_one():
     form = Form(1, 12, 4, 1, 40, 24, 16, shared=8)
+    one = replace(LAVAPIPE, compute_units=1)
     for nbytes in range(900, 3000, 50):
-        got = numbers(form, replace(LAVAPIPE, workgroup_nbytes=nbytes))
+        got = numbers(form, replace(one, workgroup_nbytes=nbytes))
         assert got is None or got.heads in (3, 6, 12), nbytes
-    got = numbers(form, LAVAPIPE)
+    got = numbers(form, one)
     assert got is not None
     assert got.heads == 12
 
@@ -84,9 +96,10 @@ def test_a_prefill_whose_loops_a_device_would_cut_short_is_left_to_streaming():
 
 
 def test_a_decode_is_split_where_its_groups_leave_compute_units_idle():
-    one = chosen(replace(DEEPSEEK, keys=4096), BASELINE)
-    assert one.schedule.get("splits") == 2
-    assert one.scratch[-1].elems == 128 * 2 * (128 + 2)
+    few = Form(1, 16, 16, 1, 4096, 192, 128, shared=64)
+    one = chosen(few, BASELINE)
+    assert (one.schedule.get("heads"), one.schedule.get("splits")) == (4, 4)
+    assert one.scratch[-1].elems == 16 * 4 * (128 + 2)
     assert "share a reading" in one.reason
     many = chosen(replace(DEEPSEEK, batch=8), BASELINE)
     assert many.schedule.get("splits") == 1
@@ -97,6 +110,6 @@ def test_queries_are_staged_where_there_is_room_beside_the_states():
     got = numbers(DEEPSEEK, H200)
     assert got is not None
     assert got.stage_q == 1
-    tight = numbers(ABSORBED, LAVAPIPE)
+    tight = numbers(replace(ABSORBED, batch=2), LAVAPIPE)
     assert tight is not None
     assert tight.stage_q == 0

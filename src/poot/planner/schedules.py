@@ -21,7 +21,7 @@ from poot.planner.powers import power_of_two_below
 from poot.planner.products import choose_matmul
 from poot.planner.request import Choice, Layout, Schedule, Scratch
 from poot.planner.selected import choose_best_blocks, choose_block_scores, choose_selected
-from poot.planner.shared_key import shared_key
+from poot.planner.shared_key import LEAST_CHUNK, MOST_SPLITS, shared_key
 from poot.planner.spills import new_part, spill_scratch
 from poot.planner.tiled import choose_on_card
 
@@ -166,10 +166,6 @@ def _shared_key(eqn: Eqn, limits: DeviceLimits) -> tuple[Schedule, str] | None:
     }  # fmt: skip
     reason = f"{got.heads} query heads share a reading of the shared part; {reason}"
     return Schedule("shared_key", tuple(sorted(numbers.items()))), reason
-
-
-MOST_SPLITS = 16
-LEAST_CHUNK = 128
 
 
 def trips_a_key(eqn: Eqn) -> int:

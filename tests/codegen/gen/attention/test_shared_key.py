@@ -99,7 +99,7 @@ def test_splits_share_a_scratch_of_a_state_each_and_empty_ones_publish_nothing()
     assert splits == 8
     assert request.scratch[-1].elems == 4 * splits * (16 + 2)
     partials, merge = lower(request, BASELINE).calls
-    assert (partials.grid, merge.grid) == ((splits, 1, 1), (4, 1, 1))
+    assert (partials.grid, merge.grid) == ((2 * splits, 1, 1), (4, 1, 1))
 
 
 @pytest.mark.parametrize("form", [PREFILL, replace(DECODE, dtype="bf16", paged=True, live=True)],
