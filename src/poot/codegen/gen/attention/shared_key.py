@@ -36,6 +36,9 @@ from poot.planner.request import Request
 # Query heads whose weighted values are added at one load of values, keys of a trip, and floats of a
 # load.
 _TOGETHER, _STEP, _VECTOR = 4, 4, 4
+# Lanes that a compute unit is to hold: 128 registers each on NVIDIA's. Without a bound ptxas takes
+# 64 on sm_80 and spills.
+_LANES_HELD = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +130,7 @@ def _call(request: Request, limits: DeviceLimits, parts: Parts) -> KernelCall:
     get = request.schedule.get
     lanes, heads, splits = get("lanes"), get("heads"), get("splits")
     job = open_job(request, limits, "attention_shared_key", lanes)
+    job.k.residents = max(1, _LANES_HELD // lanes)
     k, ix = job.k, job.indexer
     sinks: list[Sink] = []
     states: Memory | None = None
