@@ -36,9 +36,9 @@ from poot.planner.request import Request
 # Query heads whose weighted values are added at one load of values, keys of a trip, and floats of a
 # load.
 _TOGETHER, _STEP, _VECTOR = 4, 4, 4
-# Lanes that a compute unit is to hold: 128 registers each on NVIDIA's. Without a bound ptxas takes
-# 64 on sm_80 and spills.
-_LANES_HELD = 512
+# Lanes that a compute unit is to hold: 168 registers each on NVIDIA's. With more, or no bound, ptxas
+# spills.
+_LANES_HELD = 384
 
 
 @dataclass(frozen=True, slots=True)
