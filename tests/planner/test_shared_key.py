@@ -6,12 +6,15 @@ from dataclasses import replace
 
 import pytest
 
+from poot.codegen.gen.lower import lower
+from poot.codegen.kir.trips import most_trips
 from poot.ir.text import parse
 from poot.limits import PROFILES, DeviceLimits
 from poot.planner.request import Choice
 from poot.planner.schedules import choose
 from poot.planner.shared_key import SharedKey, shared_key
 from tests.support.attention_forms import Form
+from tests.support.launch import request_of
 
 BASELINE, LAVAPIPE = PROFILES["webgpu-baseline"], PROFILES["lavapipe"]
 H200, MI300X = PROFILES["h200"], PROFILES["mi300x"]
@@ -93,6 +96,18 @@ def test_a_prefill_whose_loops_a_device_would_cut_short_is_left_to_streaming():
     assert chosen(long, LAVAPIPE).schedule.name == "streaming"
     assert chosen(replace(long, keys=64), LAVAPIPE).schedule.name == "shared_key"
     assert chosen(long, BASELINE).schedule.name == "shared_key"
+
+
+def test_no_kernel_takes_more_trips_through_loops_than_the_planner_counts():
+    for form in (
+        replace(DEEPSEEK, heads=16, kv_heads=16, rows=2, keys=1024),
+        replace(ABSORBED, heads=16, keys=1024),
+        Form(1, 18, 1, 2, 1000, 30, 17, shared=8),
+    ):
+        got = numbers(form, LAVAPIPE)
+        assert got is not None
+        request = request_of(parse(text_of(form)), "attention", limits=LAVAPIPE)
+        assert most_trips(lower(request, LAVAPIPE).calls[0].kernel) <= got.trips
 
 
 def test_a_decode_is_split_where_its_groups_leave_compute_units_idle():

@@ -99,4 +99,5 @@ def _trips(at: dict[str, Var], heads: int, together: int, lanes: int) -> int:
         + 2 * folds * (1 + inner) + values * (1 + inner)
     )  # fmt: skip
     around = turns(heads * value_width) + turns(heads * width) + heads * (2 + turns(value_width))
-    return -(-_keys(at) // _BLOCK) * block + around
+    # Twice, for the last look at each loop's end counts too.
+    return 2 * (-(-_keys(at) // _BLOCK) * block + around)
