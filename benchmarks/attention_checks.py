@@ -86,6 +86,22 @@ def checks() -> Iterator[Check]:
                 if dtype != "f32":
                     prefill = Form(2, 4, 2, 150, 300, width, width, dtype, scale=width**-0.5)
                     yield Check(replace(prefill, **rest))  # type: ignore[arg-type]
+    yield from _split_keys()
+
+
+def _split_keys() -> Iterator[Check]:
+    """DeepSeek's sizes with a shared part: prefill, and decode over one latent head."""
+    for dtype in ("bf16", "f32"):
+        for rest in (
+            {},
+            {"live": True, "paged": True},
+            {"causal": 150, "lse": True},
+            {"sink": True, "mask": "k", "live": True},
+        ):
+            prefill = Form(2, 8, 8, 20, 300, 192, 128, dtype, shared=64, scale=192**-0.5)
+            decode = Form(2, 16, 1, 1, 300, 576, 512, dtype, shared=64, scale=192**-0.5)
+            for form in (prefill, decode):
+                yield Check(replace(form, **rest))  # type: ignore[arg-type]
 
 
 CHECKS = {c.name: c for c in checks()}

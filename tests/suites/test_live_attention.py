@@ -56,6 +56,9 @@ FORMS: tuple[Decode, ...] = (
     Decode(heads=6, kv_heads=1, paged=True, sink=True, rows=3),
     Decode(kv_heads=4, width=24, shared=8, paged=True),
     Decode(kv_heads=4, width=24, shared=8, softcap=5.0),
+    Decode(1, 4, 4, 1, 40, 192, 128, paged=True, shared=64),  # DeepSeek's prefill and decode
+    Decode(1, 4, 1, 1, 40, 576, 512, paged=True, shared=64),
+    Decode(1, 8, 1, 1, 300, 576, 512, paged=True, slots=400, shared=64, dtype="bf16"),
     Decode(batch=1, heads=2, kv_heads=1, keys=300, slots=400, paged=True, softcap=5.0),
     Decode(paged=True, dtype="f16", softcap=5.0),
     Decode(dtype="bf16", value_width=33),
@@ -120,7 +123,8 @@ def test_each_form_of_a_decode_is_one_eqn_and_right(target: str, d: Decode):
     feed = feed_of(d, graph)
     program = compiled(target, d)
     (eqn,) = [e for e in eqns_of(program.entries["main"].final) if e.op == "attention"]
-    assert {"len"} | ({"read"} if d.paged else set()) <= set(operands(eqn))
+    named = {"len": True, "read": d.paged, "k_shared": d.shared > 0}
+    assert {name for name, is_there in named.items() if is_there} <= set(operands(eqn))
     want = run(graph, feed, f64=True).outputs[0].astype(DTYPES[d.dtype].numpy)
     assert_within(run_program(program, feed).outputs[0], want, "attention", str(d))
 

@@ -203,6 +203,12 @@ def _attention() -> list[Case]:
         "finite": attention_text(extra=(("mask", "bool[2,1,1,37]"),), mask_fill="-30000.0"),
         "softcap": attention_text(softcap=2.0),
         "shared": attention_text(extra=(("k_shared", "f32[2,1,37,6]"),)),
+        "shared-split": attention_text(
+            rows=1, keys=300, extra=(("k_shared", "f32[2,1,300,6]"), ("len", "i32[2]"))
+        ),
+        "shared-paged": attention_text(
+            "bf16", (10, 1), extra=(("k_shared", "bf16[2,1,37,5]"), ("read", "i32[2,37]"))
+        ),
         "live": attention_text(extra=(("len", "i32[2]"),)),
         "paged": attention_text(extra=(("read", "i32[2,37]"),)),
         "sink": attention_text(extra=(("sink", "f32[4]"),)),

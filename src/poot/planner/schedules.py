@@ -21,6 +21,7 @@ from poot.planner.powers import power_of_two_below
 from poot.planner.products import choose_matmul
 from poot.planner.request import Choice, Layout, Schedule, Scratch
 from poot.planner.selected import choose_best_blocks, choose_block_scores, choose_selected
+from poot.planner.shared_key import LEAST_CHUNK, MOST_SPLITS, shared_key
 from poot.planner.spills import new_part, spill_scratch
 from poot.planner.tiled import choose_on_card
 
@@ -126,27 +127,45 @@ def streaming_lanes(dv: int, limits: DeviceLimits) -> int:
 
 
 def choose_attention(body: Graph, updates: Updates, limits: DeviceLimits) -> tuple[Schedule, str]:
-    """With subgroups to count on, a decode's query heads share their key heads' rows. Else the
-    seed's schedules: a group of lanes for each query row; for a decode of few rows, one for each of
-    several chunks of its keys."""
+    """With subgroups to count on, a decode's query heads share their key heads' rows. Heads that
+    share a part of the key share a group. Else the seed's schedules: a group of lanes for each
+    query row; for a decode of few rows, one for each of several chunks of its keys."""
     eqn = _one(body, "attention")
     found = grouped_split(body, limits)
     if isinstance(found, Schedule):
         return found, f"{found.get('splits')} parts of a unit's keys, in registers"
+    shared = _shared_key(eqn, limits)
+    if shared is not None:
+        return shared
     width, value_width = eqn.ins[0].type.shape[-1], eqn.outs[0].type.shape[-1]
     lanes = streaming_lanes(value_width, limits)
     nbytes = (lanes * (value_width + 2) + width) * 4
     stage_q = int(nbytes <= limits.workgroup_nbytes)
     numbers = (("lanes", lanes), ("stage_q", stage_q))
-    splits, reason = kv_splits(eqn, limits, lanes)
+    batch, heads, rows, _ = eqn.ins[0].type.shape
+    trips = -(-_keys_of(eqn) // lanes) * trips_a_key(eqn) + 4 * (lanes + value_width)
+    splits, reason = kv_splits(eqn, limits, batch * heads * rows, trips)
     if splits == 1:
         return Schedule("streaming", numbers), f"{lanes} lanes a query row; {reason}"
     schedule = Schedule("split_kv", (*numbers, ("splits", splits)))
     return schedule, f"{lanes} lanes a query row; {reason}"
 
 
-MOST_SPLITS = 16
-LEAST_CHUNK = 128
+def _shared_key(eqn: Eqn, limits: DeviceLimits) -> tuple[Schedule, str] | None:
+    """The schedule that reads the shared part of a split key once for many heads, or None where
+    there is no such part, no room, or a device would cut its loops short."""
+    got = shared_key(eqn, limits)
+    if got is None:
+        return None
+    splits, reason = kv_splits(eqn, limits, got.groups, got.trips)
+    if limits.loop_trips and -(-got.trips // splits) > limits.loop_trips:
+        return None
+    numbers = {
+        "block": got.block, "heads": got.heads, "lanes": got.lanes, "splits": splits,
+        "stage_q": got.stage_q,
+    }  # fmt: skip
+    reason = f"{got.heads} query heads share a reading of the shared part; {reason}"
+    return Schedule("shared_key", tuple(sorted(numbers.items()))), reason
 
 
 def trips_a_key(eqn: Eqn) -> int:
@@ -156,22 +175,22 @@ def trips_a_key(eqn: Eqn) -> int:
     return 4 + sum(-(-width // 4) for width in widths)
 
 
-def kv_splits(eqn: Eqn, limits: DeviceLimits, lanes: int) -> tuple[int, str]:
-    """Into how many chunks a decode's keys are cut, and why: only one query row a head, only where
-    rows don't fill the compute units or a lane's loops would be cut short, at most 16, of 128 keys
-    or more, and only where the partial states fit a buffer and the launch the grid."""
-    batch, heads, rows, _ = eqn.ins[0].type.shape
+def _keys_of(eqn: Eqn) -> int:
     names = eqn.attr("operands")
     assert isinstance(names, tuple)
     read = eqn.ins[names.index("read")] if "read" in names else None
-    keys = read.type.shape[1] if read is not None else eqn.ins[1].type.shape[2]
-    if rows != 1:
+    return read.type.shape[1] if read is not None else eqn.ins[1].type.shape[2]
+
+
+def kv_splits(eqn: Eqn, limits: DeviceLimits, groups: int, trips: int) -> tuple[int, str]:
+    """Into how many chunks a decode's keys are cut, and why: only one query row a head, only where
+    the groups don't fill the compute units or a lane's trips through loops would be cut short, at
+    most 16, of 128 keys or more, and only where the partial states fit a buffer and the launch the
+    grid."""
+    keys = _keys_of(eqn)
+    if eqn.ins[0].type.shape[2] != 1:
         return 1, "several query rows"
-    groups = batch * heads
-    needed = 1
-    if limits.loop_trips:
-        trips = -(-keys // lanes) * trips_a_key(eqn) + 4 * (lanes + eqn.outs[0].type.shape[-1])
-        needed = -(-trips // limits.loop_trips)
+    needed = -(-trips // limits.loop_trips) if limits.loop_trips else 1
     if groups >= limits.compute_units and needed == 1:
         return 1, f"{groups} rows fill {limits.compute_units} compute units"
     wanted = max(needed, -(-limits.compute_units // max(groups, 1)))
@@ -198,6 +217,8 @@ PORTABLE: dict[str, Row] = {
     "matmul": choose_matmul,
     "attention": choose_attention,
 }
+# Schedules whose groups leave partial states where they split keys.
+SPLIT = ("split_kv", "grouped_split", "shared_key")
 # target -> anchor -> row, where a target has its own.
 TARGETS: dict[str, dict[str, Row]] = {}
 # The same for rows that choose layouts and scratch too; None leaves the step to the other tables,
@@ -231,8 +252,8 @@ def choose(body: Graph, anchor: str, updates: Updates, limits: DeviceLimits) -> 
     row = TARGETS.get(limits.target, {}).get(anchor) or PORTABLE[anchor]
     schedule, reason = row(body, updates, limits)
     scratch = spill_scratch(body, anchor, updates, limits)
-    if schedule.name in ("split_kv", "grouped_split"):
-        splits = schedule.get("splits")
+    splits = schedule.get("splits") if schedule.name in SPLIT else 1
+    if splits > 1 or schedule.name == "grouped_split":
         scratch = (*scratch, split_scratch(_one(body, "attention"), splits))
     if choice:
         reason = f"{reason}; {choice}"

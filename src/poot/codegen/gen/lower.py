@@ -9,6 +9,7 @@ from poot.codegen.gen.attention.grouped.direct import lower_grouped_split
 from poot.codegen.gen.attention.grouped.kernel import lower_grouped
 from poot.codegen.gen.attention.key_blocks import lower_key_blocks
 from poot.codegen.gen.attention.latent.kernel import lower_latent
+from poot.codegen.gen.attention.shared_key import lower_shared_key
 from poot.codegen.gen.attention.split_kv import lower_split_kv
 from poot.codegen.gen.attention.streaming import lower_streaming
 from poot.codegen.gen.attention.tiled.kernel import lower_tiled
@@ -48,6 +49,7 @@ SCHEDULES: dict[str, Callable[[Request, DeviceLimits], Lowered]] = {
     "ranked_topk": lower_ranked_topk,
     "reduce": lower_reduce,
     "selected": lower_selected,
+    "shared_key": lower_shared_key,
     "stream": lower_stream,
     "streaming": lower_streaming,
     "split_kv": lower_split_kv,

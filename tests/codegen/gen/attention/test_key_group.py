@@ -48,11 +48,40 @@ def test_the_shared_part_of_a_key_is_read_once_for_all_key_heads_of_a_group(rows
     assert loads == form.keys * form.shared
 
 
-def test_streaming_reads_the_shared_part_once_for_each_query_head_and_row():
-    form = Form(batch=1, heads=8, kv_heads=4, rows=3, keys=70, width=24, shared=8)
+@pytest.mark.parametrize("paged", [False, True])
+@pytest.mark.parametrize("kv_heads", [1, 4, 8])
+@pytest.mark.parametrize("rows, splits", [(3, 1), (1, 2)])
+def test_any_target_reads_the_shared_part_once_a_query_row_for_all_heads(
+    rows, splits, kv_heads, paged
+):
+    form = Form(1, 8, kv_heads, rows, 300, 24, shared=8, paged=paged)
     request, loads = reads_of(form, "k_shared", LAVAPIPE)
-    assert request.schedule.name == "streaming"
-    assert loads == form.heads * form.rows * form.keys * form.shared
+    assert request.schedule.name == "shared_key"
+    assert request.schedule.get("splits") == splits
+    assert loads == form.rows * form.keys * form.shared
+    if paged:
+        assert reads_of(form, "read", LAVAPIPE)[1] == form.rows * form.keys
+
+
+@pytest.mark.parametrize(
+    "form",
+    [Form(1, 32, 32, 2, 20, 192, 128, shared=64), Form(1, 8, 1, 1, 20, 576, 512, shared=64)],
+    ids=["prefill", "absorbed"],
+)
+def test_deepseeks_shared_part_is_read_once_for_as_many_heads_as_fit(form: Form):
+    baseline = replace(profile("webgpu-baseline"), is_software=True)
+    for limits, sets in ((LAVAPIPE, 1), (baseline, 2)):
+        limits = replace(limits, compute_units=1)
+        request, loads = reads_of(form, "k_shared", limits)
+        assert request.schedule.get("heads") * sets == form.heads
+        assert loads == sets * form.rows * form.keys * form.shared
+
+
+@pytest.mark.parametrize("heads, reads", [(4, 1), (8, 1), (16, 2), (24, 3)])
+def test_values_of_a_key_head_are_read_once_for_four_of_its_query_heads(heads, reads):
+    form = Form(1, heads, 2, 1, 40, 24, 16, shared=8)
+    want = reads * form.kv_heads * form.keys * form.value_width
+    assert reads_of(form, "v", LAVAPIPE)[1] == want
 
 
 @pytest.mark.parametrize("kv_heads", [1, 2])

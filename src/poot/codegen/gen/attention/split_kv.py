@@ -42,7 +42,7 @@ def state_type(request: Request) -> tuple[int, TensorType]:
     return last, TensorType(request.scratch[last].dtype, (request.scratch[last].elems,))
 
 
-def _chunk(job: Job, keys: tuple[Val, Val], split: Index, splits: int) -> tuple[Val, Val]:
+def chunk(job: Job, keys: tuple[Val, Val], split: Index, splits: int) -> tuple[Val, Val]:
     """The split's part of first .. end - 1: equal chunks, the last ones shorter or empty."""
     k = job.k
     first, end = keys
@@ -64,7 +64,7 @@ def _partials(request: Request, limits: DeviceLimits, parts: Parts) -> KernelCal
         index, split = job.indexer.divmod(job.indexer.atom(group, rows * splits), splits)
         row = open_row(job, parts, index, lanes)
         keys = key_range(job, parts, row.where[0], row.where[2])
-        lane_pass(job, parts, row, lanes, _chunk(job, keys, split, splits))
+        lane_pass(job, parts, row, lanes, chunk(job, keys, split, splits))
         state = fold_lanes(job, lanes)
         base = job.indexer.atom(group, rows * splits) * (parts.value_width + 2)
         with k.for_(k.lane(), parts.value_width, lanes, name="c") as c:
