@@ -7,13 +7,16 @@ from dataclasses import dataclass
 from poot.codegen.gen.attention.parts import Parts, attention_eqn, parts_of
 from poot.ir.attrs import int_attr
 from poot.ir.dtypes import DTYPES
+from poot.ir.graph import Var
 from poot.ir.rules.selected import always_of
+from poot.planner.codes import Coded, coded_pair
 from poot.planner.request import Request
 
 WARP = 32
 # Bytes of keys and values that take as long as starting and ending a unit (measured on an H200).
 START_NBYTES = 48 << 10
 COPY_NBYTES = 16
+CODES_A_WORD = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +30,9 @@ class Form:
     "many". With `mergers`, so many groups a unit beyond those `groups` do nothing but add up parts.
     Of selected blocks a unit's keys are the slots of its list (`listed.py`): shares are cut
     for as many as there may be, "fixed", and each unit ends where its list does.
+
+    Where keys and values are kept in codes with a scale a row, `codes` says where both lie; they
+    are copied as words of four codes.
     """
 
     parts: Parts
@@ -38,9 +44,10 @@ class Form:
     residents: int
     cuts: int
     is_matrix: bool
-    is_paged: bool
+    read: Var | None
     lengths: str
     mergers: int = 0
+    codes: tuple[Coded, Coded] | None = None
 
     @staticmethod
     def of(request: Request) -> Form:
@@ -51,15 +58,41 @@ class Form:
             lengths = "fixed"
         elif lengths == "many" and parts.batch == 1 and get("spread"):
             lengths = "one"
+        codes = coded_pair(request.body, parts.at)
         return Form(
             parts, get("warps"), get("stages"), get("tile"), get("groups"), get("spread"),
-            get("residents"), get("cuts"), bool(get("matrix")), "read" in parts.at, lengths,
-            get("mergers"),
+            get("residents"), get("cuts"), bool(get("matrix")),
+            parts.at.get("read") if codes is None else codes[0].index, lengths, get("mergers"),
+            codes,
         )  # fmt: skip
 
     @property
+    def keys_from(self) -> Var:
+        """The input whose rows are keys."""
+        return self.parts.at["k"] if self.codes is None else self.codes[0].codes
+
+    @property
+    def values_from(self) -> Var:
+        return self.parts.at["v"] if self.codes is None else self.codes[1].codes
+
+    @property
     def dtype(self) -> str:
-        return self.parts.at["k"].type.dtype
+        """What the ring holds: elements, or words of codes."""
+        return self.parts.at["k"].type.dtype if self.codes is None else "u32"
+
+    @property
+    def fragments(self) -> str:
+        """What matrix units multiply."""
+        return self.dtype if self.codes is None else "f16"
+
+    @property
+    def line(self) -> int:
+        """What a row of keys takes of the ring."""
+        return self.width if self.codes is None else self.width // CODES_A_WORD
+
+    @property
+    def is_paged(self) -> bool:
+        return self.read is not None
 
     @property
     def width(self) -> int:
@@ -104,13 +137,13 @@ class Form:
 
     @property
     def chunk(self) -> int:
-        """Elements that one copy of a lane moves."""
+        """What one copy of a lane moves of the ring."""
         return COPY_NBYTES // DTYPES[self.dtype].nbytes
 
     @property
     def chunks(self) -> int:
         """Copies in a row of keys."""
-        return self.width // self.chunk
+        return self.line // self.chunk
 
     @property
     def copies(self) -> int:
@@ -119,7 +152,7 @@ class Form:
 
     @property
     def tile_elems(self) -> int:
-        return self.tile * self.width
+        return self.tile * self.line
 
     @property
     def stage_elems(self) -> int:

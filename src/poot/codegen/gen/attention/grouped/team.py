@@ -52,9 +52,11 @@ class Team:
 
     def name_of(self, operand: str) -> str:
         """The parameter that holds an operand: an input of the step's."""
-        var = self.form.parts.at[operand]
+        return self.name_of_input(self.form.parts.at[operand])
+
+    def name_of_input(self, var: Var) -> str:
         name = input_name(self.job, var)
-        assert name is not None, operand
+        assert name is not None, var
         return name
 
     def length(self, row: Val) -> Val:
