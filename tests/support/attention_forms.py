@@ -13,7 +13,8 @@ from poot.ir.dtypes import DTYPES
 class Form:
     """One attention eqn. `mask` holds the axes (of B, Hq, Lq, Lk) on which the mask has extent;
     `fill` makes it a bool mask. With `codes` ("i8", "f8e4m3") keys and values are codes with a scale
-    a row, which the step turns into `dtype`; `query` is what queries come in (else `dtype`)."""
+    a row, which the step turns into `dtype`; `query` is what queries come in (else `dtype`). With `begin` the mask
+    says from which key on each row sees, and no more."""
 
     batch: int = 2
     heads: int = 4
@@ -36,6 +37,7 @@ class Form:
     scale: float = 0.25
     codes: str = ""
     query: str = ""
+    begin: bool = False
 
     def __str__(self) -> str:
         base = Form()
@@ -113,6 +115,8 @@ def _form_text(
         hidden = rng.random(shape) < 0.3
         plane = np.where(hidden, -np.inf, rng.normal(size=shape)) if f.fill is None else ~hidden
         add("mask", f.dtype if f.fill is None else "bool", plane)
+    if f.begin:
+        add("mask", "i32", rng.integers(-3, f.keys, f.batch))
     if f.sink:
         add("sink", f.dtype, rng.normal(size=f.heads))
     places = {name: f"v{n}" for n, name in enumerate(names)}
@@ -121,9 +125,18 @@ def _form_text(
     if f.query and f.query != f.dtype:
         shape = (f.batch, f.heads, f.rows, f.width)
         places["q"] = _made(lines, f.dtype, shape, f"cast({places['q']}) dtype={f.dtype}")
+    if f.begin:
+        limit = _made(
+            lines, "i32", (f.batch, 1, 1, 1),
+            f"reshape({places['mask']}) shape=({f.batch}, 1, 1, 1)",
+        )  # fmt: skip
+        keys = (1, 1, 1, f.keys)
+        count = _made(lines, "i32", keys, f"iota() axis=3 dtype=i32 shape={keys}")
+        shape = (f.batch, 1, 1, f.keys)
+        places["mask"] = _made(lines, "bool", shape, f"gt({count}, {limit})")
     attrs = f"operands=({', '.join(places)}) scale={f.scale}"
     for name, value in (
-        ("softcap", f.softcap), ("mask_fill", f.fill), ("causal", f.causal), ("window", f.window),
+        ("softcap", f.softcap), ("mask_fill", -np.inf if f.begin else f.fill), ("causal", f.causal), ("window", f.window),
     ):  # fmt: skip
         attrs += f" {name}={value}" if value is not None else ""
     n = len(lines)

@@ -104,9 +104,6 @@ def why_not(
     if q.shape[2] != 1:
         return "several query rows"
     untaken = [n for n in _UNTAKEN if n in at]
-    causal, window = eqn.attr("causal"), eqn.attr("window")
-    if isinstance(window, int) and (causal if isinstance(causal, int) else 0) + 1 > window:
-        untaken.append("window")
     if untaken:
         return f"grouped has no {untaken[0]} yet"
     if codes is not None:

@@ -56,6 +56,26 @@ def test_causal_bounds_the_one_query_row():
     check_form(decode(2, 8, 2, 150, 64, "f32", causal=60, live=True, window=80), card(3))
 
 
+BEGINS = (
+    (decode(3, 4, 2, 150, 64, begin=True), 4),
+    (decode(1, 4, 1, 300, 128, live=True, begin=True, sink=True), 2),
+    (decode(5, 8, 2, 130, 64, "f32", live=True, paged=True, begin=True, lse=True, sink=True), 3),
+    (decode(5, 4, 2, 90, 64, "f32", codes="i8", live=True, paged=True, begin=True), 4),
+    (decode(2, 4, 2, 90, 64, "f32", codes="f8e4m3", begin=True), 4),
+    (decode(2, 8, 2, 150, 64, causal=140, window=37, live=True), 3),
+    (decode(1, 8, 2, 150, 64, causal=140, window=37, live=True, paged=True), 3),
+    (decode(2, 8, 2, 150, 64, "f32", causal=149, window=64), 3),
+    (decode(2, 8, 2, 150, 64, causal=149, window=60, begin=True, mask="", softcap=2.0), 3),
+)
+
+
+@pytest.mark.parametrize("form, compute_units", BEGINS, ids=lambda x: str(x).replace(" ", ","))
+def test_keys_begin_where_a_window_does(form, compute_units):
+    for seed in range(2):
+        request = check_form(form, card(compute_units), seed)
+    assert request.schedule.name == "grouped"
+
+
 def test_no_more_groups_are_launched_than_are_resident():
     form = decode(40, 8, 8, 90, 64, live=True)
     request = request_for(form, 13)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from poot.codegen.gen.attention.grouped.scores import LEAST, Scores
 from poot.codegen.gen.attention.grouped.team import quotient, remainder
 from poot.codegen.gen.attention.keys import key_range
-from poot.codegen.gen.attention.parts import Parts, attention_eqn, parts_of
+from poot.codegen.gen.attention.parts import Parts, parts_in
 from poot.codegen.gen.attention.split_kv import combine, state_type
 from poot.codegen.gen.grid import each_group
 from poot.codegen.gen.index import ZERO, Index
@@ -90,7 +90,7 @@ class Form:
 
 def lower_grouped_split(request: Request, limits: DeviceLimits) -> Lowered:
     """Two launches, and one more for each output that is packed into words."""
-    parts, get = parts_of(attention_eqn(request.body)), request.schedule.get
+    parts, get = parts_in(request.body), request.schedule.get
     form = Form(
         parts, get("subgroup"), get("warps"), get("across"), get("turns"), get("cuts"),
         get("splits"), cell_of(parts.at["k"].type.dtype, limits),

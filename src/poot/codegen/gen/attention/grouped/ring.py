@@ -111,6 +111,7 @@ class Ring:
         self.cursor = segment.copied(team)
         self.tile, self.is_done = team.count(0), team.flag(False)
         self.origin = team.count(0)
+        self.skip = team.count(0)
         if self.form.is_mapped:
             self.slots, self.later, self.turn = team.count(0), team.count(0), team.count(0)
             self.is_run = team.flag(False)
@@ -122,12 +123,15 @@ class Ring:
         """The lane's part of the unit's first row, and the subgroup's first tile."""
         k, parts, form = self.k, self.form.parts, self.form
         lane_part = self.own_chunk * form.chunk
+        if form.begins_late:
+            k.set(self.skip, k.op("min", self.team.first(self.cursor.row), parts.keys - 1))
         head = quotient(k, self.cursor.head, form.cuts)
         if form.is_paged:
             k.set(self.origin, head * form.line + lane_part)
         else:
             row = (self.cursor.row * parts.kv_heads + head) * parts.keys
             row = row if form.is_listed else row + self.own_row
+            row = row + self.skip if form.begins_late else row
             k.set(self.origin, row * form.line + lane_part)
         k.set(self.tile, self.cursor.first + self.team.warp)
         if form.is_listed:
@@ -167,7 +171,12 @@ class Ring:
                 return key
             pool = self._pool_slot(self.k.op("max", key, 0))
             return self.k.select(key < 0, key, pool)
-        return self._pool_slot(self.k.op("max", self.k.op("min", at, self.cursor.length - 1), 0))
+        return self._pool_slot(self._key(at))
+
+    def _key(self, at: Val) -> Val:
+        """The key at a place of the unit; past its end the last there is."""
+        inside = self.k.op("max", self.k.op("min", at, self.cursor.length - 1), 0)
+        return inside + self.skip if self.form.begins_late else inside
 
     def _pool_slot(self, key: Val) -> Val:
         team, parts, ix = self.team, self.form.parts, self.team.job.indexer
@@ -277,8 +286,7 @@ class Ring:
             line = slot * form.parts.kv_heads
             line = line + quotient(k, self.cursor.head, form.cuts)
         else:
-            key = self.tile * form.tile + row
-            key = k.op("max", k.op("min", key, self.cursor.length - 1), 0)
+            key = self._key(self.tile * form.tile + row)
             head = quotient(k, self.cursor.head, form.cuts)
             line = (self.cursor.row * form.parts.kv_heads + head) * form.parts.keys + key
         line = k.copy(line)

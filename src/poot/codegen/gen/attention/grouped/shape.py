@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from poot.codegen.gen.attention.parts import Parts, attention_eqn, parts_of
+from poot.codegen.gen.attention.parts import Parts, parts_in
 from poot.ir.attrs import int_attr
 from poot.ir.dtypes import DTYPES
 from poot.ir.graph import Var
@@ -52,10 +52,12 @@ class Form:
     @staticmethod
     def of(request: Request) -> Form:
         """The form that a request's schedule names."""
-        parts, get = parts_of(attention_eqn(request.body)), request.schedule.get
+        parts, get = parts_in(request.body), request.schedule.get
         lengths = "fixed" if "len" not in parts.at else "many"
         if "ids" in parts.at:
             lengths = "fixed"
+        elif parts.begin is not None:
+            lengths = "many"
         elif lengths == "many" and parts.batch == 1 and get("spread"):
             lengths = "one"
         codes = coded_pair(request.body, parts.at)
@@ -120,14 +122,30 @@ class Form:
         return self.is_paged or self.is_listed
 
     @property
+    def begins_late(self) -> bool:
+        """Whether rows may not see their first keys."""
+        return self.parts.begin is not None or self.skipped > 0
+
+    @property
+    def skipped(self) -> int:
+        """The first keys that no row sees: a window bounds the one query row there is."""
+        window = self.parts.window
+        return 0 if window is None else max(0, (self.parts.causal or 0) + 1 - window)
+
+    @property
+    def end(self) -> int:
+        """The key that every row ends before: causal bounds the one query row there is."""
+        causal = self.parts.causal
+        return self.parts.keys if causal is None else max(0, min(self.parts.keys, causal + 1))
+
+    @property
     def most(self) -> int:
-        """The most keys that a row sees: causal bounds the one query row there is."""
+        """The most keys that a row sees."""
         if self.is_listed:
             ratio, listed = int_attr(self.parts.eqn, "ratio"), self.parts.at["ids"].type.shape[3]
             slots = listed * ratio + always_of(self.parts.eqn.attr("always")).reach(ratio)
             return min(slots, -(-self.parts.keys // ratio) * ratio)
-        causal = self.parts.causal
-        return self.parts.keys if causal is None else max(0, min(self.parts.keys, causal + 1))
+        return max(0, self.end - self.skipped)
 
     @property
     def is_even(self) -> bool:
