@@ -143,8 +143,8 @@ def _why_not_coded(
 Numbers = tuple[int, int, int, int]
 # Of codes of 8 bits, by width: the choice, then what is taken where that doesn't fit.
 CODED: dict[int, tuple[Numbers, ...]] = {
-    64: ((8, 2, 5, 16), (8, 1, 9, 16), (12, 1, 7, 16)),
-    128: ((8, 1, 5, 16), (12, 1, 4, 16), (8, 2, 3, 16)),
+    64: ((8, 2, 5, 16), (8, 1, 9, 16)),
+    128: ((8, 1, 5, 16), (8, 1, 4, 16)),
     256: ((6, 1, 4, 16), (4, 1, 5, 16), (8, 1, 2, 16)),
 }
 # Where two groups don't fit: one, with a longer ring.
