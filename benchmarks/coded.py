@@ -171,9 +171,7 @@ class Bench:
             self.call(0)
             torch.cuda.synchronize()
             outs.append(self.out.clone())
-        worst = max(
-            error_of(outs[0][b, :, 0], self.wanted(b)) for b in {0, self.row.batch - 1}
-        )
+        worst = max(error_of(outs[0][b, :, 0], self.wanted(b)) for b in {0, self.row.batch - 1})
         same, rests = bool(torch.equal(*outs)), bool((self.words == -1).all())
         is_right = worst < WITHIN and same and rests
         return {"error": worst, "same": same, "rests": rests, "right": is_right}
@@ -210,7 +208,9 @@ def _line(row: Row, report: dict[str, object]) -> list[str]:
     wrong = [name for name, c in checks.items() if c["right"] is False]
     mine = found.pop(row.name, None)
     rate = f"{row.nbytes / mine / 1e6:.2f} TB/s" if mine else "-"
-    out = [f"{row.name:<32}{mine or 0:>9.1f} us {rate:>10}  {'WRONG ' + str(wrong) if wrong else ''}"]
+    out = [
+        f"{row.name:<32}{mine or 0:>9.1f} us {rate:>10}  {'WRONG ' + str(wrong) if wrong else ''}"
+    ]
     return out + [f"    {name:<40}{t:>9.1f} us" for name, t in found.items()]
 
 

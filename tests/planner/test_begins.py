@@ -21,6 +21,7 @@ FORM = Form(2, 4, 2, 1, 200, 64, 64, begin=True, live=True)
 
 
 def text(mask: str, fill: str = "-inf", rows: int = 1) -> str:
+    attrs = f"mask_fill={fill} operands=(q, k, v, mask) scale=1.0"
     return f"""
         slot v0: f32[2,4,{rows},8] "q"
         slot v1: f32[2,2,30,8] "k"
@@ -28,7 +29,7 @@ def text(mask: str, fill: str = "-inf", rows: int = 1) -> str:
         slot v3: i32[2,1,1,1] "from"
         v4: i32[1,1,1,30] = iota() axis=3 dtype=i32 shape=(1, 1, 1, 30)
         v5: bool[2,1,1,30] = {mask}
-        v6: f32[2,4,{rows},8] = attention(v0, v1, v2, v5) mask_fill={fill} operands=(q, k, v, mask) scale=1.0
+        v6: f32[2,4,{rows},8] = attention(v0, v1, v2, v5) {attrs}
         out v6"""
 
 

@@ -12,9 +12,9 @@ from poot.ir.dtypes import DTYPES
 @dataclass(frozen=True, slots=True)
 class Form:
     """One attention eqn. `mask` holds the axes (of B, Hq, Lq, Lk) on which the mask has extent;
-    `fill` makes it a bool mask. With `codes` ("i8", "f8e4m3") keys and values are codes with a scale
-    a row, which the step turns into `dtype`; `query` is what queries come in (else `dtype`). With `begin` the mask
-    says from which key on each row sees, and no more."""
+    `fill` makes it a bool mask; with `begin` it says from which key on each row sees, and no more.
+    With `codes` ("i8", "f8e4m3") keys and values are codes with a scale a row, which the step turns
+    into `dtype`; `query` is what queries come in (else `dtype`)."""
 
     batch: int = 2
     heads: int = 4
@@ -136,7 +136,8 @@ def _form_text(
         places["mask"] = _made(lines, "bool", shape, f"gt({count}, {limit})")
     attrs = f"operands=({', '.join(places)}) scale={f.scale}"
     for name, value in (
-        ("softcap", f.softcap), ("mask_fill", -np.inf if f.begin else f.fill), ("causal", f.causal), ("window", f.window),
+        ("softcap", f.softcap), ("mask_fill", -np.inf if f.begin else f.fill),
+        ("causal", f.causal), ("window", f.window),
     ):  # fmt: skip
         attrs += f" {name}={value}" if value is not None else ""
     n = len(lines)

@@ -89,9 +89,7 @@ def simulate_lowered(lowered: Lowered, buffers: dict[tuple[str, int], np.ndarray
                  buffer_races=True)  # fmt: skip
 
 
-def loads_of(
-    request: Request, ins: Sequence[np.ndarray], limits: DeviceLimits, number: int
-) -> int:
+def loads_of(request: Request, ins: Sequence[np.ndarray], limits: DeviceLimits, number: int) -> int:
     """How many elements of an input the step's first launch loads."""
     buffers = device_buffers(request, ins)
     call = lower(request, limits).calls[0]

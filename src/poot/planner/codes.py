@@ -84,9 +84,7 @@ def _is_none(cast: Eqn) -> bool:
     return False
 
 
-def _followed(
-    body: Graph, var: Var, takes: Callable[[Eqn], bool]
-) -> tuple[Eqn | None, list[Eqn]]:
+def _followed(body: Graph, var: Var, takes: Callable[[Eqn], bool]) -> tuple[Eqn | None, list[Eqn]]:
     """What makes a value, looked for through moves and the casts that are taken: (its eqn, or None
     for an input; the eqns passed, the last first)."""
     makers = {v.id: e for e in body.eqns for v in e.outs}

@@ -219,7 +219,7 @@ def _make_unpack(ins: Ins, dsts: Slots, args: Slots) -> Step:
     shifts = np.arange(0, 32, 8, dtype=np.uint32)[:, None]
 
     def run(wave: Wave) -> None:
-        words = wave.regs[args[0]].reshape(1, -1)
+        words = np.asarray(wave.regs[args[0]], np.uint32).reshape(1, -1)
         codes = (words >> shifts).astype(np.uint8).view(kind)
         with np.errstate(invalid="ignore"):  # a signalling NaN
             wave.regs[dsts[0]] = codes.astype(NUMPY["f16"])

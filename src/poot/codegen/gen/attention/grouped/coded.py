@@ -51,13 +51,11 @@ class CodedTile(MatrixTile):
         self.chunks = team.form.width // (_CODES * _CHUNK)  # of a row, for a lane
         q = team.form.parts.at["q"]
         is_one = is_of_16_bits(team.job.request.body, q)
-        self.rest = [] if is_one else [k.var(self._filled(f.type)) for f in self._fragments()]
+        part = Frag("mma", "b", 16, HEADS, "f16")
+        self.rest = [] if is_one else [k.var(self._filled(part)) for _ in self.queries]
         self.over = [k.var(k.lit(LEAST), F32) for _ in range(2)]
         self.unscale = [k.var(k.lit(1.0), F32) for _ in range(2)]
         self.quad = team.lane & 3
-
-    def _fragments(self) -> list[Val]:
-        return self.queries
 
     # Queries: column g has head g's; the lane has 16 neighbouring channels a chunk
 
@@ -111,7 +109,7 @@ class CodedTile(MatrixTile):
             self.k.set(over, LEAST)
 
     def run(self, segment: Segment, first: Val, stage: Stage, hidden: Hidden) -> None:
-        """Takes in a stage's tile: the segment's keys from `first` on, but those that are hidden."""
+        """Takes in a stage's tile: the segment's keys from `first` on, but the hidden ones."""
         assert stage.scales is not None
         k = self.k
         at = [stage.scales + self.column + 8 * n for n in (0, 1)]
@@ -204,9 +202,7 @@ class CodedTile(MatrixTile):
         p = [self.scores.power(s - self.most[n % 2]) for n, s in enumerate(x)]
         for e in (0, 1):
             k.set(self.total[e], self.total[e] + (p[e] + p[2 + e]))
-        w = [
-            self.scores.power(s - self.over[n % 2]) * of_values[n // 2] for n, s in enumerate(x)
-        ]
+        w = [self.scores.power(s - self.over[n % 2]) * of_values[n // 2] for n, s in enumerate(x)]
         near = [k.cast(s, "f16") for s in w]
         left = [k.cast(s - k.cast(half, "f32"), "f16") for s, half in zip(w, near, strict=True)]
         return self._operand(near), self._operand(left)

@@ -108,7 +108,7 @@ class LaneTile:
             k.set(total, 0.0)
 
     def run(self, segment: Segment, first: Val, stage: Stage, hidden: Hidden) -> None:
-        """Takes in a stage's tile: the segment's keys from `first` on, but those that are hidden."""
+        """Takes in a stage's tile: the segment's keys from `first` on, but the hidden ones."""
         keys = stage.tile
         k, form = self.k, self.form
         scores = self._products(keys)

@@ -93,7 +93,7 @@ class MatrixTile:
             k.set(total, 0.0)
 
     def run(self, segment: Segment, first: Val, stage: Stage, hidden: Hidden) -> None:
-        """Takes in a stage's tile: the segment's keys from `first` on, but those that are hidden."""
+        """Takes in a stage's tile: the segment's keys from `first` on, but the hidden ones."""
         keys = stage.tile
         products = self._products(keys)
         scores = [
@@ -120,7 +120,10 @@ class MatrixTile:
         k, form = self.k, self.form
         sums = [self._filled(self.sums_type) for _ in range(2)]
         reach = min(form.width, REACH)
-        whole, part = Frag("mma", "a", 16, reach, form.fragments), Frag("mma", "a", 16, 16, form.fragments)
+        whole, part = (
+            Frag("mma", "a", 16, reach, form.fragments),
+            Frag("mma", "a", 16, 16, form.fragments),
+        )
         for first in range(0, form.width, reach):
             rows = k.op("frag_load", keys + first, form.width, type=whole, mem=RING, swizzle="row")
             for n in range(reach // 16):

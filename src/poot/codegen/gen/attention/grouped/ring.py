@@ -56,6 +56,8 @@ class Turned:
             return chunk
         if self.kind == "rows":
             return chunk ^ (row & 7)
+        if isinstance(row, int):
+            return chunk ^ ((row & 6) ^ ((row & 1) << 2))
         return chunk ^ ((row & 6) ^ ((row & 1) << 2))
 
     def start(self, form: Form, row: Val) -> Val:
@@ -396,8 +398,9 @@ class Ring:
         """The same, a chunk a lane."""
         k, form = self.k, self.form
         zero = k.lit(0, U32)
-        with k.for_(k.op("max", left, 0), form.tile, unroll=1) as row, k.if_(
-            self.team.lane < form.chunks
+        with (
+            k.for_(k.op("max", left, 0), form.tile, unroll=1) as row,
+            k.if_(self.team.lane < form.chunks),
         ):
             chunk = self.turned.chunk(self.team.lane, row) * form.chunk
             at = values + self.turned.start(form, row) + chunk

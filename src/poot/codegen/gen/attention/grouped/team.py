@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from poot.codegen.gen.attention.keys import begin_at
 from poot.codegen.gen.attention.grouped.shape import WARP, Form
+from poot.codegen.gen.attention.keys import begin_at
 from poot.codegen.gen.job import Job
 from poot.codegen.kir.build import BOOL, I32, U32, KernelBuilder, Val
 from poot.ir.graph import Var
