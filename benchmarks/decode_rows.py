@@ -14,6 +14,7 @@ import torch
 from benchmarks.card_kernels import Built, Launcher, build, limits_of
 from benchmarks.decode_kernels import Decode, Numbers
 from benchmarks.decode_peers import flashinfer_calls, sdpa
+from poot.planner.grouped import HEADS_FIRST
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"  # a dry run has none
 PAGE = 16
@@ -70,7 +71,9 @@ class Row:
         base = [paged] if self.is_ragged and not self.capacity else [live, paged]
         if not self.is_ragged:
             base.append(replace(live, is_live=False))
-        return base + [replace(d, numbers=n) for n in self.others for d in base[:2]]
+        if batch > 1:
+            base.append(replace(paged, order=HEADS_FIRST))
+        return base + [replace(d, numbers=n) for n in self.others for d in base[:2] if not d.order]
 
 
 def zipf(count: int, total: int) -> tuple[int, ...]:
@@ -362,7 +365,8 @@ def run_row(row: Row, folder: Path) -> dict[str, object]:
         for name, bench in benches.items():
             calls = [bench.call(n) for n in range(sets)]
             times.setdefault(f"poot {name}", []).append(graph_us(calls))
-            if bench.launcher.built.spec.numbers is None:
+            spec = bench.launcher.built.spec
+            if isinstance(spec, Decode) and spec.numbers is None and not spec.order:
                 calls = [bench.call(n, overlap=True) for n in range(sets)]
                 times.setdefault(f"poot {name} overlap", []).append(graph_us(calls))
     report["us"] = times

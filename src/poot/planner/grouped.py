@@ -141,6 +141,8 @@ def _why_not_coded(
 
 # (warps, groups a compute unit, stages, keys a tile).
 Numbers = tuple[int, int, int, int]
+# In which order shares run over units: the key heads of a row, or the rows of a key head.
+ROWS_FIRST, HEADS_FIRST = 0, 1
 # Of codes of 8 bits, by width: the choice, then what is taken where that doesn't fit.
 CODED: dict[int, tuple[Numbers, ...]] = {
     64: ((8, 2, 5, 16), (8, 1, 9, 16)),
@@ -180,11 +182,15 @@ def _numbers(shape: _Shape, limits: DeviceLimits) -> Numbers:
 
 
 def choose_grouped(
-    body: Graph, limits: DeviceLimits, numbers: Numbers | None = None, parts: int = MOST_PARTS
+    body: Graph,
+    limits: DeviceLimits,
+    numbers: Numbers | None = None,
+    parts: int = MOST_PARTS,
+    order: int = ROWS_FIRST,
 ) -> Choice | str:
-    """The schedule of a decode, or why it is not taken. `numbers` and `parts`, the groups that
-    share a unit of listed blocks at the most, are for experiments. Of selected blocks a unit's keys
-    are the slots of its list."""
+    """The schedule of a decode, or why it is not taken. `numbers`, `order`, and `parts`, the groups
+    that share a unit of listed blocks at the most, are for experiments. Of selected blocks a unit's
+    keys are the slots of its list."""
     (eqn,) = (e for e in body.eqns if e.op in ("attention", "selected_attention"))
     at = _operands(eqn)
     codes = coded_pair(body, at)
@@ -210,7 +216,7 @@ def choose_grouped(
         "warps": warps, "stages": stages, "tile": tile, "groups": groups, "spread": spread,
         "residents": residents, "cuts": shape.cuts, "matrix": int(is_matrix),
         "mergers": mergers,
-    }  # fmt: skip
+    } | ({"order": order} if order else {})  # fmt: skip
     schedule = Schedule("grouped", tuple(sorted(params.items())))
     why = (
         f"{shape.units} units of {shape.repeat} query heads on {groups} groups of {warps} warps, "

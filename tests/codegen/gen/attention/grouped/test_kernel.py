@@ -7,9 +7,11 @@ import pytest
 from poot.codegen.gen.lower import lower
 from poot.codegen.ptx.emit import emit_ptx
 from poot.limits import profile
+from poot.planner.grouped import HEADS_FIRST
+from tests.support.attention_forms import form_text
 from tests.support.attention_steps import check_form
 from tests.support.grouped import card, decode, request_for
-from tests.support.launch import request_of
+from tests.support.launch import assert_close, request_of, run_request, wanted
 from tests.support.ptxas import assemble
 
 FORMS = (
@@ -74,6 +76,15 @@ def test_keys_begin_where_a_window_does(form, compute_units):
     for seed in range(2):
         request = check_form(form, card(compute_units), seed)
     assert request.schedule.name == "grouped"
+
+
+@pytest.mark.parametrize("codes", ["", "i8"])
+def test_units_by_heads_are_the_oracles(codes: str):
+    form = decode(9, 4, 2, 90, 64, "f32", codes=codes, live=True, paged=True)
+    request = request_for(form, 5, HEADS_FIRST)
+    ins = list(form_text(form)[1].values())
+    (got,), (want,) = run_request(request, ins, card(5)), wanted(request, ins)
+    assert_close(got, want, 2e-5)
 
 
 def test_no_more_groups_are_launched_than_are_resident():

@@ -10,6 +10,7 @@ from poot.ir.dtypes import DTYPES
 from poot.ir.graph import Var
 from poot.ir.rules.selected import always_of
 from poot.planner.codes import Coded, coded_pair
+from poot.planner.grouped import HEADS_FIRST, ROWS_FIRST
 from poot.planner.request import Request
 
 WARP = 32
@@ -48,6 +49,7 @@ class Form:
     lengths: str
     mergers: int = 0
     codes: tuple[Coded, Coded] | None = None
+    order: int = ROWS_FIRST
 
     @staticmethod
     def of(request: Request) -> Form:
@@ -65,7 +67,7 @@ class Form:
             parts, get("warps"), get("stages"), get("tile"), get("groups"), get("spread"),
             get("residents"), get("cuts"), bool(get("matrix")),
             parts.at.get("read") if codes is None else codes[0].index, lengths, get("mergers"),
-            codes,
+            codes, dict(request.schedule.params).get("order", ROWS_FIRST),
         )  # fmt: skip
 
     @property
@@ -198,6 +200,11 @@ class Form:
         groups share a unit, time is latency; else they would only be in the way (measured on an
         H200)."""
         return self.spread > 1
+
+    @property
+    def is_by_heads(self) -> bool:
+        """Whether shares run over the rows of a key head, then over those of the next."""
+        return self.order == HEADS_FIRST
 
     @property
     def is_split(self) -> bool:
