@@ -10,6 +10,7 @@ import pytest
 from poot.ir.text import parse
 from poot.limits import DeviceLimits, profile
 from poot.planner.begins import begin_of
+from poot.planner.schedules import choose
 from tests.support.attention_forms import Form, form_text
 from tests.support.attention_steps import check_form
 from tests.support.grouped import card
@@ -65,6 +66,8 @@ def test_every_schedule_begins_there_and_reads_no_key_before(limits: DeviceLimit
         feed["mask"][:] = limit
         reads.append(loads_of(request, list(feed.values()), limits, 1))
     assert reads[1] < reads[0] / 2, request.schedule
+    reason = choose(request.body, "attention", (), limits).reason
+    assert "keys before the limit that the mask is of are not visited" in reason
 
 
 def test_the_paged_form_and_the_last_block_too():

@@ -221,8 +221,8 @@ def choose_grouped(
     why = (
         f"{shape.units} units of {shape.repeat} query heads on {groups} groups of {warps} warps, "
         f"{residents} a compute unit, all resident at once"
-        + f", and {mergers} a unit that add up parts"
-        * (mergers > 0)
+        + (f", over {codes[0].dtype} codes with a scale a row" if codes is not None else "")
+        + f", and {mergers} a unit that add up parts" * (mergers > 0)
     )
     scratch = Scratch("u32", _word_count(shape, warps, groups), True)
     return Choice(schedule, (Layout(),) * len(body.inputs), (scratch,), why)
