@@ -154,7 +154,10 @@ class Bench:
         row = self.row
         values: list[torch.Tensor] = []
         for part in self.sets[0]:
-            rows = part[0][self.read[b].long()].transpose(0, 1) if row.is_paged else part[0][b]
+            held = part[0].view(torch.uint8) if row.codes else part[0]  # fp8 isn't indexed
+            rows = held[self.read[b].long()].transpose(0, 1) if row.is_paged else held[b]
+            if row.codes:
+                rows = rows.contiguous().view(KINDS[row.codes])
             wide = rows.float().double()
             if row.codes:
                 scales = part[1][self.read[b].long()].T if row.is_paged else part[1][b]
