@@ -51,6 +51,15 @@ _FORMS: tuple[dict[str, object], ...] = (
     {"causal": 150},
     {"causal": 150, "window": 40},
     {"causal": 150, "live": True, "mask": "hk", "sink": True},
+    {"causal": 150, "window": 40, "live": True, "paged": True},
+    {"begin": True, "sink": True},
+    {"begin": True, "live": True, "paged": True, "sink": True},
+)
+# What codes of 8 bits are checked with besides.
+_CODED: tuple[dict[str, object], ...] = (
+    {"codes": "i8", "query": "bf16"},
+    {"codes": "f8e4m3", "query": "bf16"},
+    {"codes": "i8"},
 )
 
 
@@ -83,9 +92,14 @@ def checks() -> Iterator[Check]:
             for rest in _FORMS:
                 decode = Form(5, 8, 2, 1, 300, width, width, dtype, scale=width**-0.5)
                 yield Check(replace(decode, **rest))  # type: ignore[arg-type]
-                if dtype != "f32":
+                if dtype != "f32" and "begin" not in rest:
                     prefill = Form(2, 4, 2, 150, 300, width, width, dtype, scale=width**-0.5)
                     yield Check(replace(prefill, **rest))  # type: ignore[arg-type]
+    for width in (64, 128, 256):
+        for codes in _CODED:
+            for rest in _FORMS:
+                decode = Form(5, 8, 2, 1, 300, width, width, "f32", scale=width**-0.5)
+                yield Check(replace(decode, **codes, **rest))  # type: ignore[arg-type]
     yield from _split_keys()
 
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Attention's benchmarks on a machine with the card and no network, from what attention_carry.sh
-# left in .decode. The first argument is "decode", "prefill" or "attention_checks", and the others go
-# to it; or it is "all": the checks, then prefill, then decode, in about four minutes. Results go to
+# left in .decode. The first argument is "decode", "prefill", "coded" (caches of codes, windows) or
+# "attention_checks", and the others go to it; or it is "all": the checks, then prefill, then decode, in about four minutes. Results go to
 # $OUT (here: build/NAME).
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -28,7 +28,7 @@ run() { # run NAME ARGUMENTS...
     "$python" -m "benchmarks.$name" --out "$out" "$@" 2>&1 | tee "$out/$name.log"
 }
 if [ "$name" = all ]; then
-    run attention_checks --seconds 90
+    run attention_checks --seconds 120
     run prefill --seconds 110
     run decode --no-checks --seconds 90
 else

@@ -15,6 +15,7 @@ from typing import Protocol
 import numpy as np
 from cuda.bindings import driver
 
+from benchmarks.decode_kernels import Decode
 from poot.backends.cuda.bindings_launches import encode_map
 from poot.codegen.gen.lower import lower
 from poot.codegen.gen.lowered import KernelCall
@@ -23,7 +24,7 @@ from poot.codegen.ptx.memory import dynamic_nbytes
 from poot.errors import PootError
 from poot.ir.text import parse
 from poot.limits import DeviceLimits, profile
-from poot.planner.grouped import Numbers, choose_grouped
+from poot.planner.grouped import ROWS_FIRST, Numbers, choose_grouped
 from poot.planner.request import Choice, Request
 from poot.planner.schedules import choose
 from poot.planner.steps import canonical_body
@@ -61,9 +62,10 @@ class Built:
 def build(spec: Spec, limits: DeviceLimits) -> Built:
     """The kernel for a device. Raises ValueError where the planner takes another schedule."""
     body = canonical_body(parse(spec.text()))
+    order = spec.order if isinstance(spec, Decode) else ROWS_FIRST
     found = (
-        choose_grouped(body, limits, spec.numbers)
-        if spec.numbers
+        choose_grouped(body, limits, spec.numbers, order=order)
+        if spec.numbers or order
         else choose(body, "attention", (), limits)
     )
     if not isinstance(found, Choice) or found.schedule.name != spec.schedule:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from poot.planner.grouped import Numbers
+from poot.planner.grouped import ROWS_FIRST, Numbers
 
 
 @dataclass(frozen=True, slots=True)
 class Decode:
     """One decode: sizes, dtype, whether lengths are an operand, whether keys lie in pools of `pool`
-    slots (0: dense), and numbers of the schedule other than the planner's."""
+    slots (0: dense), and numbers or an order of the schedule other than the planner's."""
 
     batch: int
     heads: int
@@ -21,6 +21,7 @@ class Decode:
     is_live: bool = True
     pool: int = 0
     numbers: Numbers | None = None
+    order: int = ROWS_FIRST
 
     @property
     def schedule(self) -> str:
@@ -33,6 +34,7 @@ class Decode:
             f"{self.dtype}_b{self.batch}_h{self.heads}_{self.kv_heads}_d{self.width}_l{self.keys}"
         )
         tail = "_" + "_".join(map(str, self.numbers)) if self.numbers else ""
+        tail += "_by_heads" if self.order else ""
         return f"{shape}_{form}{tail}"
 
     def text(self) -> str:

@@ -14,6 +14,7 @@ import torch
 from benchmarks.card_kernels import Built, Launcher, build, limits_of
 from benchmarks.decode_kernels import Decode, Numbers
 from benchmarks.decode_peers import flashinfer_calls, sdpa
+from poot.planner.grouped import HEADS_FIRST
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"  # a dry run has none
 PAGE = 16
@@ -70,7 +71,9 @@ class Row:
         base = [paged] if self.is_ragged and not self.capacity else [live, paged]
         if not self.is_ragged:
             base.append(replace(live, is_live=False))
-        return base + [replace(d, numbers=n) for n in self.others for d in base[:2]]
+        if batch > 1:
+            base.append(replace(paged, order=HEADS_FIRST))
+        return base + [replace(d, numbers=n) for n in self.others for d in base[:2] if not d.order]
 
 
 def zipf(count: int, total: int) -> tuple[int, ...]:
@@ -79,17 +82,21 @@ def zipf(count: int, total: int) -> tuple[int, ...]:
 
 
 WIDE, NARROW = (8, 1, 3, 16), (4, 2, 3, 16)
+# 144 KiB of copies in flight in each compute unit, where the others have 128.
+DEEP = (6, 1, 4, 16)
 ROWS: tuple[Row, ...] = (
     Row("B1 L4096", (4096,), 32, 8, 128, peers=("cudnn", "flash"), goal=0.75, others=(WIDE,)),
-    Row("B1 L32768", (32768,), 32, 8, 128, goal=0.90),
-    Row("B1 L131072", (131072,), 32, 8, 128, goal=0.97),
+    Row("B1 L32768", (32768,), 32, 8, 128, goal=0.90, others=(DEEP, NARROW)),
+    Row("B1 L131072", (131072,), 32, 8, 128, goal=0.97, others=(DEEP, NARROW)),
     Row("B8 L4096", (4096,) * 8, 32, 8, 128, goal=0.93),
     Row("B32 L4096", (4096,) * 32, 32, 8, 128, goal=0.98, others=(NARROW,)),
     Row("B64 L8192", (8192,) * 64, 32, 8, 128, goal=0.985, others=(NARROW,)),
-    Row("B32 64/8 L8192", (8192,) * 32, 64, 8, 128, goal=0.99, others=(NARROW,)),
+    Row("B32 64/8 L8192", (8192,) * 32, 64, 8, 128, goal=0.99, others=(NARROW, DEEP)),
     Row("B16 32/32 L4096", (4096,) * 16, 32, 32, 128, goal=0.98, others=(NARROW,)),
-    Row("B32 D64 L4096", (4096,) * 32, 32, 8, 64, goal=0.97),
-    Row("B32 16/8 D256 L4096", (4096,) * 32, 16, 8, 256, peers=("flash",), goal=0.98),
+    Row("B32 D64 L4096", (4096,) * 32, 32, 8, 64, goal=0.97,
+        others=((8, 1, 5, 16), (12, 1, 4, 16), (4, 4, 3, 16))),
+    Row("B32 16/8 D256 L4096", (4096,) * 32, 16, 8, 256, peers=("flash",), goal=0.98,
+        others=((3, 1, 4, 16), (6, 1, 2, 16))),
     Row("ragged 64", zipf(64, 262144), 32, 8, 128, peers=("flashinfer",), goal=0.50,
         others=(NARROW,)),
     Row("ragged 8", (131072, 16384, 8192, 4096, 2048, 1024, 512, 100), 32, 8, 128,
@@ -358,7 +365,8 @@ def run_row(row: Row, folder: Path) -> dict[str, object]:
         for name, bench in benches.items():
             calls = [bench.call(n) for n in range(sets)]
             times.setdefault(f"poot {name}", []).append(graph_us(calls))
-            if bench.launcher.built.spec.numbers is None:
+            spec = bench.launcher.built.spec
+            if isinstance(spec, Decode) and spec.numbers is None and not spec.order:
                 calls = [bench.call(n, overlap=True) for n in range(sets)]
                 times.setdefault(f"poot {name} overlap", []).append(graph_us(calls))
     report["us"] = times

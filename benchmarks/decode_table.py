@@ -42,7 +42,7 @@ class Line:
             kind = "paged" if decode.pool else "live" if decode.is_live else "fixed"
             for tail in ("", OVERLAP):
                 name = f"{POOT}{decode.name}{tail}"
-                if decode.numbers is None and name in found:
+                if decode.numbers is None and not decode.order and name in found:
                     forms[kind + tail] = found.pop(name)
         peers = {k: v for k, v in found.items() if not k.startswith(POOT)}
         others = {k.removeprefix(POOT): v for k, v in found.items() if k.startswith(POOT)}

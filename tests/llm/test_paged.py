@@ -41,11 +41,13 @@ def test_a_cache_of_an_unknown_kind_is_refused():
 
 
 def test_pools_are_states_of_slots_heads_and_width():
-    pools = pool_specs(64, 2, 16, "int8", value_width=8)
+    pools = pool_specs(64, 2, 16, "int8")
     assert pools.k.scales is not None
+    assert pools.v is not None
     assert [str(s.type) for s in (pools.k.rows, pools.k.scales, pools.v.rows)] == [
-        "i8[64,2,16]", "f32[64,2]", "i8[64,2,8]",
+        "i8[64,2,16]", "f32[64,2]", "i8[64,2,16]",
     ]  # fmt: skip
+    assert pool_specs(64, 1, 24, "bf16", has_values=False).v is None
     assert all(isinstance(s.storage, State) for s in (pools.k.rows, pools.v.rows))
     assert all(pool_specs(64, 2, 16, kv).k.scales is None for kv in ("f32", "f16", "bf16"))
     assert set(KV_TYPES) == {"f32", "f16", "bf16", "int8", "fp8"}

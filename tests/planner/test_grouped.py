@@ -6,8 +6,8 @@ import pytest
 
 from poot.ir.text import parse
 from poot.limits import DeviceLimits, profile
-from poot.planner.grouped import choose_grouped, geometry
-from poot.planner.request import Request
+from poot.planner.grouped import HEADS_FIRST, ROWS_FIRST, choose_grouped, geometry
+from poot.planner.request import Choice, Request
 from poot.planner.steps import canonical_body
 from tests.support.launch import request_of
 from tests.support.requests import attention_text
@@ -55,13 +55,25 @@ def test_its_words_between_groups_are_at_rest_between_launches():
         ({"widths": (48, 48)}, "grouped_split"),
         ({"widths": (64, 128)}, "split_kv"),
         ({"heads": (22, 2)}, "grouped_split"),
-        ({"causal": 200, "window": 5}, "grouped_split"),
         ({"extra": (("k_shared", "bf16[2,1,300,8]"),)}, "split_kv"),
     ],
     ids=str,
 )
 def test_what_it_has_no_code_for_keeps_the_portable_schedules(given, name):
     assert choice(**given).schedule.name == name
+
+
+def test_a_window_that_begins_late_is_taken():
+    assert choice(causal=200, window=5).schedule.name == "grouped"
+
+
+def test_an_order_by_heads_is_part_of_the_schedule_where_it_is_asked_for():
+    body = choice().body
+    found = [choose_grouped(body, H200, order=n) for n in (ROWS_FIRST, HEADS_FIRST)]
+    assert all(isinstance(c, Choice) for c in found)
+    assert ["order" in dict(c.schedule.params) for c in found if isinstance(c, Choice)] == [
+        False, True,
+    ]  # fmt: skip
 
 
 def test_other_targets_keep_the_portable_schedules():

@@ -12,7 +12,9 @@ from poot.ir.dtypes import DTYPES
 @dataclass(frozen=True, slots=True)
 class Form:
     """One attention eqn. `mask` holds the axes (of B, Hq, Lq, Lk) on which the mask has extent;
-    `fill` makes it a bool mask. `pool` is how many slots a paged key has beyond the keys."""
+    `fill` makes it a bool mask; with `begin` it says from which key on each row sees, and no more.
+    With `codes` ("i8", "f8e4m3") keys and values are codes with a scale a row, which the step turns
+    into `dtype`; `query` is what queries come in (else `dtype`)."""
 
     batch: int = 2
     heads: int = 4
@@ -33,6 +35,9 @@ class Form:
     window: int | None = None
     lse: bool = False
     scale: float = 0.25
+    codes: str = ""
+    query: str = ""
+    begin: bool = False
 
     def __str__(self) -> str:
         base = Form()
@@ -48,22 +53,56 @@ def _typed(dtype: str, shape: tuple[int, ...]) -> str:
     return f"{dtype}[{','.join(map(str, shape))}]"
 
 
+class _Nothing:
+    """Numbers for a text that nobody runs: of any shape, without memory."""
+
+    def normal(self, size: tuple[int, ...] | int) -> np.ndarray:
+        return np.broadcast_to(np.float64(1), size)
+
+    random = normal
+
+    def integers(self, low: int, high: int, size: tuple[int, ...] | int) -> np.ndarray:
+        return np.broadcast_to(np.int64(low), size)
+
+
+def form_only(form: Form) -> str:
+    """The graph's text alone, for forms too large to run here."""
+    return _form_text(form, _Nothing(), None)
+
+
 def form_text(form: Form, seed: int = 0) -> tuple[str, dict[str, np.ndarray]]:
     """(the graph's text, its feed). Masks hold -inf or false in about a third of their places."""
-    rng = np.random.default_rng(seed)
-    lines: list[str] = []
     feed: dict[str, np.ndarray] = {}
+    return _form_text(form, np.random.default_rng(seed), feed), feed
+
+
+def _form_text(
+    form: Form, rng: np.random.Generator | _Nothing, feed: dict[str, np.ndarray] | None
+) -> str:
+    lines: list[str] = []
+    names: list[str] = []
 
     def add(name: str, dtype: str, array: np.ndarray, limits: str = "") -> None:
         lines.append(f'slot v{len(lines)}: {_typed(dtype, array.shape)} "{name}"{limits}')
-        feed[name] = array.astype(DTYPES[dtype].numpy)
+        names.append(name)
+        if feed is not None:
+            feed[name] = array.astype(DTYPES[dtype].numpy)
 
     f = form
     pool = f.batch * f.keys + 7
     lead = (pool, f.kv_heads) if f.paged else (f.batch, f.kv_heads, f.keys)
-    add("q", f.dtype, rng.normal(size=(f.batch, f.heads, f.rows, f.width)))
-    add("k", f.dtype, rng.normal(size=(*lead, f.width - f.shared)))
-    add("v", f.dtype, rng.normal(size=(*lead, f.value_width)))
+    add("q", f.query or f.dtype, rng.normal(size=(f.batch, f.heads, f.rows, f.width)))
+    for name, width in (("k", f.width - f.shared), ("v", f.value_width)):
+        rows = rng.normal(size=(*lead, width))
+        if not f.codes:
+            add(name, f.dtype, rows)
+            continue
+        scales = rows[..., 0]
+        if feed is not None:
+            scales = np.maximum(np.abs(rows).max(-1), 1e-30) / _TOPS[f.codes]
+            rows = rows / scales[..., None]
+        add(name, f.codes, np.rint(rows) if f.codes == "i8" and feed is not None else rows)
+        add(f"{name}_scale", "f32", scales)
     if f.shared:
         add("k_shared", f.dtype, rng.normal(size=(f.batch, 1, f.keys, f.shared)))
     if f.paged:
@@ -76,11 +115,29 @@ def form_text(form: Form, seed: int = 0) -> tuple[str, dict[str, np.ndarray]]:
         hidden = rng.random(shape) < 0.3
         plane = np.where(hidden, -np.inf, rng.normal(size=shape)) if f.fill is None else ~hidden
         add("mask", f.dtype if f.fill is None else "bool", plane)
+    if f.begin:
+        add("mask", "i32", rng.integers(-3, f.keys, f.batch))
     if f.sink:
         add("sink", f.dtype, rng.normal(size=f.heads))
-    attrs = f"operands=({', '.join(feed)}) scale={f.scale}"
+    places = {name: f"v{n}" for n, name in enumerate(names)}
+    if f.codes:
+        _decoded(lines, f, places)
+    if f.query and f.query != f.dtype:
+        shape = (f.batch, f.heads, f.rows, f.width)
+        places["q"] = _made(lines, f.dtype, shape, f"cast({places['q']}) dtype={f.dtype}")
+    if f.begin:
+        limit = _made(
+            lines, "i32", (f.batch, 1, 1, 1),
+            f"reshape({places['mask']}) shape=({f.batch}, 1, 1, 1)",
+        )  # fmt: skip
+        keys = (1, 1, 1, f.keys)
+        count = _made(lines, "i32", keys, f"iota() axis=3 dtype=i32 shape={keys}")
+        shape = (f.batch, 1, 1, f.keys)
+        places["mask"] = _made(lines, "bool", shape, f"gt({count}, {limit})")
+    attrs = f"operands=({', '.join(places)}) scale={f.scale}"
     for name, value in (
-        ("softcap", f.softcap), ("mask_fill", f.fill), ("causal", f.causal), ("window", f.window),
+        ("softcap", f.softcap), ("mask_fill", -np.inf if f.begin else f.fill),
+        ("causal", f.causal), ("window", f.window),
     ):  # fmt: skip
         attrs += f" {name}={value}" if value is not None else ""
     n = len(lines)
@@ -88,10 +145,38 @@ def form_text(form: Form, seed: int = 0) -> tuple[str, dict[str, np.ndarray]]:
     if f.lse:
         outs += f", v{n + 1}: {_typed('f32', (f.batch, f.heads, f.rows))}"
         attrs += " lse=True"
-    operands = ", ".join(f"v{i}" for i in range(n))
+    operands = ", ".join(places.values())
     lines.append(f"{outs} = attention({operands}) {attrs}")
     lines.append(f"out v{n}" + (f", v{n + 1}" if f.lse else ""))
-    return "\n".join(lines), feed
+    return "\n".join(lines)
+
+
+_TOPS = {"i8": 127.0, "f8e4m3": 448.0}
+
+
+def _made(lines: list[str], dtype: str, shape: tuple[int, ...], text: str) -> str:
+    lines.append(f"v{len(lines)}: {_typed(dtype, shape)} = {text}")
+    return f"v{len(lines) - 1}"
+
+
+def _decoded(lines: list[str], f: Form, places: dict[str, str]) -> None:
+    """Codes times scales, in the places of keys and values; of a pool, gathered first."""
+    read = places.pop("read", "")
+    for name, width in (("k", f.width), ("v", f.value_width)):
+        codes, scales = places[name], places.pop(f"{name}_scale")
+        lead = (f.batch, f.keys, f.kv_heads) if f.paged else (f.batch, f.kv_heads, f.keys)
+        if f.paged:
+            codes = _made(lines, f.codes, (*lead, width), f"gather({codes}, {read}) axis=0")
+            scales = _made(lines, "f32", lead, f"gather({scales}, {read}) axis=0")
+        wide = _made(lines, "f32", (*lead, width), f"cast({codes}) dtype=f32")
+        each = _made(lines, "f32", (*lead, 1), f"reshape({scales}) shape={(*lead, 1)}")
+        rows = _made(lines, "f32", (*lead, width), f"mul({wide}, {each})")
+        shape = (f.batch, f.kv_heads, f.keys, width)
+        if f.paged:
+            rows = _made(lines, "f32", shape, f"transpose({rows}) perm=(0, 2, 1, 3)")
+        if f.dtype != "f32":
+            rows = _made(lines, f.dtype, shape, f"cast({rows}) dtype={f.dtype}")
+        places[name] = rows
 
 
 ALONE: tuple[Form, ...] = (

@@ -12,7 +12,8 @@ from poot.codegen.gen.attention.grouped.team import Team
 from poot.codegen.gen.job import Job, open_job
 from poot.ir.text import parse
 from poot.limits import DeviceLimits, profile
-from poot.planner.request import Request
+from poot.planner.grouped import ROWS_FIRST, choose_grouped
+from poot.planner.request import Choice, Request
 from tests.support import attention_forms
 from tests.support.attention_forms import form_text
 from tests.support.launch import outputs_of, request_of, run_request, wanted
@@ -30,15 +31,23 @@ def decode(batch: int, heads: int, kv_heads: int, keys: int, width: int, dtype: 
     return replace(form, **rest)  # type: ignore[arg-type]
 
 
-def request_for(form: attention_forms.Form, compute_units: int) -> Request:
+def request_for(form: attention_forms.Form, compute_units: int, order: int = ROWS_FIRST) -> Request:
+    """The form's request; in an order of units that isn't the planner's, too."""
     text, _ = form_text(form)
-    return request_of(parse(text), "attention", limits=card(compute_units))
+    request = request_of(parse(text), "attention", limits=card(compute_units))
+    if order == ROWS_FIRST:
+        return request
+    found = choose_grouped(request.body, card(compute_units), order=order)
+    assert isinstance(found, Choice)
+    return replace(request, schedule=found.schedule, scratch=found.scratch)
 
 
-def open_team(form: attention_forms.Form, compute_units: int) -> tuple[Job, Team]:
+def open_team(
+    form: attention_forms.Form, compute_units: int, order: int = ROWS_FIRST
+) -> tuple[Job, Team]:
     """An empty kernel for the form's request, its inputs bound."""
     limits = card(compute_units)
-    request = request_for(form, compute_units)
+    request = request_for(form, compute_units, order)
     shape = Form.of(request)
     job = open_job(request, limits, "part", shape.warps * WARP)
     job.bind_inputs()

@@ -89,6 +89,18 @@ def simulate_lowered(lowered: Lowered, buffers: dict[tuple[str, int], np.ndarray
                  buffer_races=True)  # fmt: skip
 
 
+def loads_of(request: Request, ins: Sequence[np.ndarray], limits: DeviceLimits, number: int) -> int:
+    """How many elements of an input the step's first launch loads."""
+    buffers = device_buffers(request, ins)
+    call = lower(request, limits).calls[0]
+    arrays = {
+        p.name: buffers[arg].view(NUMPY[p.dtype])
+        for p, arg in zip(call.kernel.params, call.args, strict=True)
+    }
+    stats = simulate(call.kernel, arrays, call.grid)
+    return stats.loads[f"in{number}"]
+
+
 def tensor_maps(call: KernelCall) -> dict[str, TensorMap]:
     """What the call's tensor maps view, for the simulator."""
     names = dict(zip(call.args, (p.name for p in call.kernel.params), strict=True))

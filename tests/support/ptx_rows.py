@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import ml_dtypes
 import numpy as np
 
 Words = np.ndarray
@@ -106,6 +107,31 @@ def _pairs(half: Row) -> Row:
     return row
 
 
+def _prmt(a: Words, b: Words, picked: Words) -> Words:
+    """Four bytes of the eight, each named by four bits; no sign is spread."""
+    both = np.stack([x >> np.uint32(8 * n) & np.uint32(255) for x in (a, b) for n in range(4)])
+    out = np.zeros_like(a)
+    for n in range(4):
+        which = (picked >> np.uint32(4 * n) & np.uint32(7)).astype(np.int64)
+        out |= np.take_along_axis(both, which[None], 0)[0] << np.uint32(8 * n)
+    return out
+
+
+def _halves_apart(fn: Row) -> Row:
+    """fn over the two f16 of a word."""
+
+    def row(*words: Words) -> Words:
+        halves = [np.ascontiguousarray(w).view(np.float16) for w in words]
+        return np.asarray(fn(*halves)).astype(np.float16).view(np.uint32)
+
+    return row
+
+
+def _of_e4m3(a: Words) -> Words:
+    codes = a.astype(np.uint16).view(np.uint8).view(ml_dtypes.float8_e4m3fn)
+    return codes.astype(np.float16).view(np.uint32)
+
+
 def _cvt(to: str, source: str) -> Row:
     def row(a: Words) -> Words:
         got = a.view(VIEW[source]).astype(VIEW[to])
@@ -138,6 +164,9 @@ ROWS: dict[str, Row] = {
     "cvt.rn.f16.f32": _f16,
     "cvt.rn.bf16x2.f32": _pairs(_bf16),
     "cvt.rn.f16x2.f32": _pairs(_f16),
+    "prmt.b32": _prmt,
+    "sub.rn.f16x2": _halves_apart(np.subtract),
+    "cvt.rn.f16x2.e4m3x2": _of_e4m3,
     "bfe.u32": _bfe(False),
     "bfe.s32": _bfe(True),
     "bfi.b32": _bfi,
@@ -190,6 +219,8 @@ for _name, _fn in _COMPARE.items():
 def source_bits(op: str) -> str:
     """The register class of an instruction's source operands, which immediates take."""
     last = op.split(".")[-1]
+    if last == "e4m3x2":
+        return "b16"
     if last in ("pred", "b16", "u16", "s16", "f16"):
         return "pred" if last == "pred" else "b16"
     return "b64" if last.endswith("64") else "b32"

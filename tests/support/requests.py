@@ -4,12 +4,13 @@ dtype and odd shapes, as bodies in text."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from poot.limits import DeviceLimits
 from poot.planner.request import Request, Schedule
+from tests.support import attention_forms
 from tests.support.latent import Form as Latent
 from tests.support.latent import latent_text
 from tests.support.launch import request_of
@@ -223,6 +224,7 @@ def _attention() -> list[Case]:
         Case(f"attention-{n}", x, "attention", within=WITHIN["bf16" if "bf16" in x else "f32"])
         for n, x in forms.items()
     ]
+    cases += _fed_decodes()
     latent = Latent("paged", batch=2, lengths=(150, 60))
     cases.append(
         Case("attention-latent", latent_text(latent)[0], "attention", within=WITHIN["bf16"],
@@ -232,6 +234,22 @@ def _attention() -> list[Case]:
         body = attention_text(dtype, widths=(33, 63))
         cases.append(Case(f"attention-{dtype}", body, "attention", within=WITHIN[dtype]))
     return cases
+
+
+def _fed_decodes() -> list[Case]:
+    """Decodes over codes of 8 bits, and of keys that begin where their row's limit says."""
+    plain = attention_forms.Form(2, 4, 2, 1, 90, 64, 64, live=True)
+    forms = {
+        "int8": replace(plain, codes="i8", query="bf16"),
+        "fp8": replace(plain, codes="f8e4m3"),
+        "begins": replace(plain, begin=True),
+    }
+    return [
+        Case(f"attention-{name}", attention_forms.form_text(form)[0], "attention",
+             within=WITHIN["f32"],
+             feed=lambda form=form: list(attention_forms.form_text(form)[1].values()))
+        for name, form in forms.items()
+    ]  # fmt: skip
 
 
 def _selected() -> list[Case]:

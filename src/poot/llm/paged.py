@@ -41,24 +41,26 @@ class Pool(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Pools(Generic[T]):
-    """One layer's keys and values."""
+    """One layer's keys and values. `v` is None where a value is the first channels of its key."""
 
     k: Pool[T]
-    v: Pool[T]
+    v: Pool[T] | None
 
 
-def pool_specs(slots: int, heads: int, width: int, kv: str, value_width: int = 0) -> Pools[Spec]:
-    """The States of a layer's pools; values are as wide as keys where `value_width` is 0. Raises
-    RequestError for an unknown kind of cache."""
+def pool_specs(
+    slots: int, heads: int, width: int, kv: str, *, has_values: bool = True
+) -> Pools[Spec]:
+    """The States of a layer's pools; without `has_values`, of keys alone. Raises RequestError for
+    an unknown kind of cache."""
     if kv not in KV_TYPES:
         raise RequestError(f"the KV cache is {kv!r}; needs one of {', '.join(KV_TYPES)}")
     dtype, top = KV_TYPES[kv]
 
-    def pool(wide: int) -> Pool[Spec]:
+    def pool() -> Pool[Spec]:
         scales = None if top is None else state((slots, heads))
-        return Pool(state((slots, heads, wide), dtype), scales)
+        return Pool(state((slots, heads, width), dtype), scales)
 
-    return Pools(pool(width), pool(value_width or width))
+    return Pools(pool(), pool() if has_values else None)
 
 
 def step_slots(rows: int, tokens: int, capacity: int, slots: int, vocab: int) -> dict[str, Spec]:
@@ -110,9 +112,38 @@ class PagedStep:
         """Writes k, v [rows, Hkv, tokens, D] and attends with q [rows, Hq, tokens, D] to all that a
         row holds by then, causally: ([rows, Hq, tokens, Dv] in q's dtype, the pools). `bias` makes
         an additive mask of (tokens, capacity, pos), for ALiBi."""
+        assert pools.v is not None
+        keys, values = _write(pools.k, k, self.write), _write(pools.v, v, self.write)
+        mixed = self._mixed(
+            keys, values, q, scale=scale, window=window, softcap=softcap, sink=sink, bias=bias
+        )
+        return mixed, Pools(keys, values)
+
+    def attend_rows(
+        self, pools: Pools[Array], q: Array, rows: Array, value_width: int, *, scale: float
+    ) -> tuple[Array, Pools[Array]]:
+        """The same over rows [rows, Hkv, tokens, D] that are keys, and in their first `value_width`
+        channels values: one pool holds them."""
+        assert pools.v is None
+        keys = _write(pools.k, rows, self.write)
+        values = Pool(keys.rows[..., :value_width], keys.scales)
+        return self._mixed(keys, values, q, scale=scale), Pools(keys, None)
+
+    def _mixed(
+        self,
+        k: Pool[Array],
+        v: Pool[Array],
+        q: Array,
+        *,
+        scale: float,
+        window: int | None = None,
+        softcap: float | None = None,
+        sink: Array | None = None,
+        bias: Callable[[int, int, Array], Array] | None = None,
+    ) -> Array:
+        """Attention to all that the rows' maps name of two pools."""
         _, tokens, capacity = self.shape
-        new = Pools(_write(pools.k, k, self.write), _write(pools.v, v, self.write))
-        keys, values = (_read(pool, self.read) for pool in (new.k, new.v))
+        keys, values = (_read(pool, self.read) for pool in (k, v))
         keep = ops.causal_mask(tokens, capacity, start=self.pos, window=window)
         query = q.astype(keys.dtype)
         mask = None if bias is None else bias(tokens, capacity, self.pos).astype(keys.dtype)
@@ -127,7 +158,7 @@ class PagedStep:
                 query, keys, values, length, mask=both, scale=scale, softcap=softcap, sink=sink
             )
         assert isinstance(mixed, Array)
-        return mixed.astype(q.dtype), new
+        return mixed.astype(q.dtype)
 
 
 def _write(pool: Pool[Array], x: Array, at: Array) -> Pool[Array]:
@@ -172,7 +203,7 @@ def copy_blocks(pools: Pools[Array], source: Array, target: Array) -> Pools[Arra
     def pool(held: Pool[Array]) -> Pool[Array]:
         return Pool(moved(held.rows), None if held.scales is None else moved(held.scales))
 
-    return Pools(pool(pools.k), pool(pools.v))
+    return Pools(pool(pools.k), None if pools.v is None else pool(pools.v))
 
 
 def copy_step(

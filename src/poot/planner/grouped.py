@@ -15,6 +15,7 @@ from poot.ir.dtypes import DTYPES
 from poot.ir.graph import Eqn, Graph, Var
 from poot.ir.rules.selected import always_of
 from poot.limits import DeviceLimits
+from poot.planner.codes import Coded, coded_pair
 from poot.planner.request import Choice, Layout, Schedule, Scratch
 
 WARP = 32
@@ -28,6 +29,8 @@ LANE_WIDTHS = (64, 128)
 # Groups that share a unit of listed blocks at the most: the last one adds up the others' parts,
 # and a list is short.
 MOST_PARTS = 16
+# What is older than the conversion from f8e4m3 (PTX ISA, cvt: sm_89).
+_NO_FP8 = ("sm_80", "sm_86", "sm_87")
 # Forms of the op that this schedule has no code for.
 _UNTAKEN = ("k_shared",)
 
@@ -46,6 +49,8 @@ class _Shape:
     is_paged: bool
     # Of listed blocks, lists a batch row; else 0.
     lists: int = 0
+    # Whether keys and values are codes with a scale a row.
+    is_coded: bool = False
 
     @property
     def cuts(self) -> int:
@@ -72,18 +77,24 @@ def _operands(eqn: Eqn) -> dict[str, Var]:
     return dict(zip(names, eqn.ins, strict=True))
 
 
-def _shape_of(at: dict[str, Var]) -> _Shape:
+def _shape_of(at: dict[str, Var], codes: tuple[Coded, Coded] | None) -> _Shape:
     batch, heads, _, width = at["q"].type.shape
     k = at["k"].type
     keys = at["read"].type.shape[1] if "read" in at else k.shape[2]
     lists = at["ids"].type.shape[1] if "ids" in at else 0
+    if codes is not None:
+        is_paged = codes[0].index is not None
+        return _Shape(batch, heads, k.shape[1], keys, width, codes[0].dtype, "len" in at, is_paged,
+                      is_coded=True)  # fmt: skip
     return _Shape(
         batch, heads, k.shape[1], keys, width, k.dtype, "len" in at, "read" in at, lists
     )  # fmt: skip
 
 
-def why_not(body: Graph, eqn: Eqn, limits: DeviceLimits) -> str:
-    """What keeps a decode from this schedule, or ""."""
+def why_not(
+    body: Graph, eqn: Eqn, limits: DeviceLimits, codes: tuple[Coded, Coded] | None = None
+) -> str:
+    """What keeps a decode from this schedule, or "". `codes`: where keys and values are codes."""
     at = _operands(eqn)
     q, k, v = at["q"].type, at["k"].type, at["v"].type
     if not limits.has_async_copy or limits.subgroup != WARP or limits.target != "ptx":
@@ -93,11 +104,10 @@ def why_not(body: Graph, eqn: Eqn, limits: DeviceLimits) -> str:
     if q.shape[2] != 1:
         return "several query rows"
     untaken = [n for n in _UNTAKEN if n in at]
-    causal, window = eqn.attr("causal"), eqn.attr("window")
-    if isinstance(window, int) and (causal if isinstance(causal, int) else 0) + 1 > window:
-        untaken.append("window")
     if untaken:
         return f"grouped has no {untaken[0]} yet"
+    if codes is not None:
+        return _why_not_coded(at, codes, limits)
     inputs = {i.var.id for i in body.inputs}
     if any(at[n].id not in inputs for n in ("k", "v", "ids") if n in at):
         return "keys, values or lists are computed, not read"
@@ -108,13 +118,37 @@ def why_not(body: Graph, eqn: Eqn, limits: DeviceLimits) -> str:
         return f"{limits.name} has no matrix units"
     if q.shape[3] not in widths or v.shape[-1] != q.shape[3]:
         return f"grouped has widths {', '.join(map(str, widths))}, keys as wide as values"
-    if not _shape_of(at).cuts:
-        return f"{q.shape[1] // k.shape[1]} query heads of a key head make no even sets"
-    return ""
+    return _why_uneven(_shape_of(at, None))
+
+
+def _why_uneven(shape: _Shape) -> str:
+    repeat = shape.heads // shape.kv_heads
+    return "" if shape.cuts else f"{repeat} query heads of a key head make no even sets"
+
+
+def _why_not_coded(
+    at: dict[str, Var], codes: tuple[Coded, Coded], limits: DeviceLimits
+) -> str:  # fmt: skip
+    q, v = at["q"].type, at["v"].type
+    if q.shape[3] not in MATRIX_WIDTHS or v.shape[-1] != q.shape[3]:
+        return f"grouped has widths {', '.join(map(str, MATRIX_WIDTHS))}, keys as wide as values"
+    if not limits.has_matrix_units:
+        return f"{limits.name} has no matrix units"
+    if codes[0].dtype == "f8e4m3" and limits.arch in _NO_FP8:
+        return f"{limits.name} has no instruction that makes f16 of f8e4m3"
+    return _why_uneven(_shape_of(at, codes))
 
 
 # (warps, groups a compute unit, stages, keys a tile).
 Numbers = tuple[int, int, int, int]
+# In which order shares run over units: the key heads of a row, or the rows of a key head.
+ROWS_FIRST, HEADS_FIRST = 0, 1
+# Of codes of 8 bits, by width: the choice, then what is taken where that doesn't fit.
+CODED: dict[int, tuple[Numbers, ...]] = {
+    64: ((8, 2, 5, 16), (8, 1, 9, 16)),
+    128: ((8, 1, 5, 16), (8, 1, 4, 16)),
+    256: ((6, 1, 4, 16), (4, 1, 5, 16), (8, 1, 2, 16)),
+}
 # Where two groups don't fit: one, with a longer ring.
 _LARGE = (8, 1, 5, 16)
 
@@ -148,18 +182,25 @@ def _numbers(shape: _Shape, limits: DeviceLimits) -> Numbers:
 
 
 def choose_grouped(
-    body: Graph, limits: DeviceLimits, numbers: Numbers | None = None, parts: int = MOST_PARTS
+    body: Graph,
+    limits: DeviceLimits,
+    numbers: Numbers | None = None,
+    parts: int = MOST_PARTS,
+    order: int = ROWS_FIRST,
 ) -> Choice | str:
-    """The schedule of a decode, or why it is not taken. `numbers` and `parts`, the groups that
-    share a unit of listed blocks at the most, are for experiments. Of selected blocks a unit's keys
-    are the slots of its list."""
+    """The schedule of a decode, or why it is not taken. `numbers`, `order`, and `parts`, the groups
+    that share a unit of listed blocks at the most, are for experiments. Of selected blocks a unit's
+    keys are the slots of its list."""
     (eqn,) = (e for e in body.eqns if e.op in ("attention", "selected_attention"))
-    reason = why_not(body, eqn, limits)
+    at = _operands(eqn)
+    codes = coded_pair(body, at)
+    reason = why_not(body, eqn, limits, codes)
     if reason:
         return reason
-    shape = _shape_of(_operands(eqn))
+    shape = _shape_of(at, codes)
     is_matrix = shape.dtype != "f32"
-    candidates = [numbers] if numbers else [_numbers(shape, limits), _LARGE]
+    usual = CODED[shape.width] if codes is not None else (_numbers(shape, limits), _LARGE)
+    candidates = [numbers] if numbers else usual
     found = next((n for n in candidates if _fits(shape, n, limits)), None)
     if found is None:
         return f"{limits.name} has too little workgroup memory"
@@ -175,13 +216,13 @@ def choose_grouped(
         "warps": warps, "stages": stages, "tile": tile, "groups": groups, "spread": spread,
         "residents": residents, "cuts": shape.cuts, "matrix": int(is_matrix),
         "mergers": mergers,
-    }  # fmt: skip
+    } | ({"order": order} if order else {})  # fmt: skip
     schedule = Schedule("grouped", tuple(sorted(params.items())))
     why = (
         f"{shape.units} units of {shape.repeat} query heads on {groups} groups of {warps} warps, "
         f"{residents} a compute unit, all resident at once"
-        + f", and {mergers} a unit that add up parts"
-        * (mergers > 0)
+        + (f", over {codes[0].dtype} codes with a scale a row" if codes is not None else "")
+        + f", and {mergers} a unit that add up parts" * (mergers > 0)
     )
     scratch = Scratch("u32", _word_count(shape, warps, groups), True)
     return Choice(schedule, (Layout(),) * len(body.inputs), (scratch,), why)
@@ -227,6 +268,7 @@ def _fits(shape: _Shape, numbers: Numbers, limits: DeviceLimits) -> bool:
     heads = 1 << (shape.repeat - 1).bit_length()
     weights = warps * tile * heads * 4 if shape.dtype == "f32" else 0
     marks = warps * stages * 4 if shape.lists else 0
+    marks += warps * stages * 2 * tile * 4 if shape.is_coded else 0
     nbytes = ring + rows * (shape.width + 4) * 4 + rows * 8 + weights + marks
     return nbytes <= (limits.workgroup_nbytes + _RESERVED) // residents - _RESERVED
 

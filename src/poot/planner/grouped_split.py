@@ -6,6 +6,7 @@ from typing import cast
 
 from poot.ir.graph import Eqn, Graph, Var
 from poot.limits import DeviceLimits
+from poot.planner.codes import coded_pair
 from poot.planner.request import Schedule
 
 _WARPS = 4
@@ -43,11 +44,12 @@ def split_numbers(body: Graph, eqn: Eqn, limits: DeviceLimits) -> Schedule | str
     inputs = {i.var.id for i in body.inputs}
     if q.shape[2] != 1 or "k_shared" in at:
         return "several query rows" if q.shape[2] != 1 else "grouped_split has no k_shared"
-    if at["k"].id not in inputs or at["v"].id not in inputs:
+    codes = coded_pair(body, at)
+    if codes is None and (at["k"].id not in inputs or at["v"].id not in inputs):
         return "keys or values are computed, not read"
     if k.dtype not in ("f32", "f16", "bf16") or v.dtype != k.dtype or v.shape[-1] != q.shape[3]:
         return f"grouped_split has no keys of {k} with values of {v}"
-    piece = 4 if k.dtype == "f32" else 8
+    piece = 4 if k.dtype == "f32" and codes is None else 8
     width = q.shape[3]
     if width % piece:
         return f"rows of {width} are not whole vectors"

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 
 from poot.errors import AttentionLds, CapabilityError
 from poot.ir.attrs import int_attr, ints_attr
 from poot.ir.graph import Eqn, Graph
 from poot.limits import DeviceLimits
+from poot.planner.begins import begin_of
 from poot.planner.grouped import choose_grouped
 from poot.planner.grouped_split import grouped_split
 from poot.planner.key_blocks import choose_key_blocks
@@ -232,6 +234,14 @@ WHOLE: dict[str, dict[str, Callable[[Graph, DeviceLimits], Choice | str | None]]
 def choose(body: Graph, anchor: str, updates: Updates, limits: DeviceLimits) -> Choice:
     """The schedule, layouts and scratch of a step. Raises AttentionLds, GridLimit,
     CapabilityError."""
+    choice = _choose(body, anchor, updates, limits)
+    if any(begin_of(body, eqn) for eqn in body.eqns):
+        said = f"{choice.reason}; keys before the limit that the mask is of are not visited"
+        return replace(choice, reason=said)
+    return choice
+
+
+def _choose(body: Graph, anchor: str, updates: Updates, limits: DeviceLimits) -> Choice:
     selected = next((e for e in body.eqns if e.op == "selected_attention"), None)
     blocks = limits.target == "llvm" and selected is not None
     of_blocks = choose_key_blocks(body, limits) if blocks else None

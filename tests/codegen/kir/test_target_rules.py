@@ -46,6 +46,7 @@ def check(body: str) -> None:
 
 GOOD = {
     "a copy": "cp_async s[l], x[l] nbytes=16 bypass=true",
+    "codes": "u: u32 = bitcast v\nx4: f16x4 = unpack u dtype=i8",
     "a copy of some": "c1: bool = lt l, 3\ncp_async s[l], x[l], c1 nbytes=4",
     "mbarriers": "mbar_init bar[0] count=4\nmbar_arrive bar[0] expect=16\nmbar_wait bar[l], 1",
     "boxes": (
@@ -81,6 +82,9 @@ def test_well_formed_target_ops_pass(body):
 
 
 BAD = {
+    "codes of 16 bits": ("u: u32 = bitcast v\nd: f16x4 = unpack u dtype=f16", "dtype i8 or f8"),
+    "codes of no word": ("d: f16x4 = unpack v dtype=i8", "a word of u32"),
+    "two of four codes": ("u: u32 = bitcast v\nd: f16x2 = unpack u dtype=i8", "four f16"),
     "bytes of a copy": ("cp_async s[l], x[l] nbytes=2", "nbytes of 4, 8 or 16"),
     "a copy from workgroup memory": ("cp_async s[l], s[l] nbytes=16", "a buffer that may be read"),
     "a copy from what is only written": (

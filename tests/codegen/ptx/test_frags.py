@@ -10,7 +10,8 @@ from poot.codegen.kir.build import I32, KernelBuilder, Val
 from poot.codegen.kir.nodes import Frag, Kernel, Ty
 from poot.errors import DtypeLowering
 from tests.support.kernels import kernel_text
-from tests.support.ptx_agree import agree, assembled, ptx_of
+from tests.support.ptx_agree import AMPERE, agree, assembled, ptx_of
+from tests.support.ptxas import ARCHES
 
 BF16 = ml_dtypes.bfloat16
 ACC = Frag("mma", "acc", 32, 16, "f32")
@@ -131,3 +132,25 @@ def test_the_decode_kernel_by_rings_and_matrix_units_agrees(lengths):
     q, k, v = (normal(n, 2, rows, 64).astype(BF16) for n, rows in enumerate((4, 128, 128)))
     arrays = {"q": q, "k": k, "v": v, "lens": np.array(lengths, np.int32)}
     agree(kernel_text("decode_mma"), arrays, (2, 1, 1), within=1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["i8", "f8e4m3"])
+def test_every_code_is_unpacked_as_the_simulator_has_it(dtype: str):
+    k = KernelBuilder("codes", 64, 32)
+    k.param("x", "u32", 64, "r")
+    k.param("y", "f16", 256, "w")
+    lane = k.lane()
+    four = k.op("unpack", k.load("x", lane), type=Ty("f16", 4), dtype=dtype)
+    k.store("y", lane * 4, four)
+    codes = np.arange(256, dtype=np.uint8).view(np.uint32)
+    arches = ("sm_90a",) if dtype == "f8e4m3" else ARCHES
+    agree(k.kernel(), {"x": codes, "y": np.zeros(256, np.float16)}, arches=arches)
+
+
+def test_an_older_card_refuses_codes_of_fp8():
+    k = KernelBuilder("codes", 32, 32)
+    k.param("y", "f16", 128, "w")
+    word = k.bitcast(k.lane(), Ty("u32"))
+    k.store("y", k.lane() * 4, k.op("unpack", word, type=Ty("f16", 4), dtype="f8e4m3"))
+    with pytest.raises(DtypeLowering, match="f8e4m3 needs sm_89 or newer"):
+        ptx_of(k.kernel(), AMPERE)

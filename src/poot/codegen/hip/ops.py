@@ -246,6 +246,7 @@ _LACKS = {
     "named": "its barriers are of a whole group or a wave",
     "maps": "it has no tensor maps",
     "moves": "its fragments keep the lane map of their role",
+    "codes": "bytes become f32 by shifts there",
     "warpgroups": "no AMD matrix unit reads workgroup memory by itself",
     "order": "launches of a stream follow one another",
 }

@@ -316,6 +316,15 @@ _row(
     effect="async",
     portable=False,
 )
+_row(
+    "unpack",
+    1,
+    1,
+    "f16 vector of four: the bytes of word a, the lowest first, as numbers of `dtype` (i8 or "
+    "f8e4m3); exact, NaN gives NaN.",
+    attrs="dtype",
+    portable=False,
+)
 _row("frag_fill", 1, 1, "A frag with the scalar in every element.", portable=False)
 _row(
     "frag_pack",

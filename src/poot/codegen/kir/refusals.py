@@ -20,6 +20,7 @@ TARGET_ONLY: dict[str, tuple[str, ...]] = {
         "frag_cast", "frag_reduce", "frag_apply", "mma",
     ),
     "moves": ("frag_move",),
+    "codes": ("unpack",),
     "warpgroups": ("wgmma", "wgmma_commit"),
     "election": ("elect",),
     "order": ("grid_wait", "grid_trigger"),

@@ -61,6 +61,14 @@ def _cp_async(ins: Ins, decls: Decls) -> str:
     return index_problem(ins.args[0].type) or index_problem(ins.args[1].type)
 
 
+def _unpack(ins: Ins, decls: Decls) -> str:
+    if ins.attr("dtype") not in ("i8", "f8e4m3"):
+        return "dtype i8 or f8e4m3"
+    if ins.args[0].type != Ty("u32"):
+        return "a word of u32"
+    return "" if ins.dsts[0].type == Ty("f16", 4) else "a vector of four f16"
+
+
 def _commit(kind: str) -> TargetRule:
     def rule(ins: Ins, decls: Decls) -> str:
         return "" if ins.dsts[0].type == Token(kind) else f"a token[{kind}]"
@@ -295,6 +303,7 @@ def _nothing(ins: Ins, decls: Decls) -> str:
 
 TARGET_RULES: dict[str, TargetRule] = {
     "cp_async": _cp_async,
+    "unpack": _unpack,
     "async_commit": _commit("copy"),
     "wait": _wait,
     "mbar_init": _mbar_init,

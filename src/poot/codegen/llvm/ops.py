@@ -369,6 +369,7 @@ _LACKS = {
     "maps": "tensor maps are CUDA's",
     "fragments": _MATRIX,
     "moves": _MATRIX,
+    "codes": "bytes become f32 by shifts there",
     "warpgroups": _MATRIX,
     "election": "only asynchronous schedules ask for one lane",
     "order": "launches are ordered by the backend",

@@ -10,7 +10,7 @@ from poot.codegen.ptx.body import Body, count_of, is_packed
 from poot.codegen.ptx.rows import Scene, int_attr
 from poot.codegen.ptx.scalars import FOLDS, SCALARS
 from poot.codegen.ptx.tiles import corners, frag_of, lane_coordinate
-from poot.codegen.ptx.types import convert
+from poot.codegen.ptx.types import convert, in_register
 from poot.errors import DtypeLowering
 
 _TILE_M, _TILE_N, _TILE_K = 16, 8, 16
@@ -125,3 +125,29 @@ def mma(b: Body, ins: Ins, scene: Scene) -> None:
             part = made
         acc[size * tile : size * tile + size] = part
     b.put_raw(ins.dsts[0], acc)
+
+
+# 1024 + b is an f16 whose low byte is b; a code of i8 with its sign turned is b - 128.
+_BESIDE, _ABOVE = "0x64646464", "0x64806480"
+
+
+def unpack(b: Body, ins: Ins, scene: Scene) -> None:
+    """Two codes an instruction or three. f8e4m3 by the conversion that sm_89 has."""
+    word = in_register(b, "u32", b.one(ins.args[0]))
+    pairs: list[str] = []
+    if ins.attr("dtype") == "i8":
+        turned = b.ins("xor.b32", "r", word, "0x80808080")
+        for picked in ("0x4140", "0x4342"):
+            both = b.ins("prmt.b32", "r", turned, _BESIDE, picked)
+            pairs.append(b.ins("sub.rn.f16x2", "r", both, b.once("above", "r", "mov.b32", _ABOVE)))
+    else:
+        b.need(89, "a conversion of f8e4m3")
+        for half in _halves(b, word):
+            pairs.append(b.ins("cvt.rn.f16x2.e4m3x2", "r", half))
+    b.put(ins.dsts[0], [part for pair in pairs for part in _halves(b, pair)])
+
+
+def _halves(b: Body, word: str) -> tuple[str, str]:
+    low, high = b.temp("h"), b.temp("h")
+    b.do(f"mov.b32 {{{low}, {high}}}, {word}")
+    return low, high

@@ -31,6 +31,7 @@ from poot.codegen.ptx.frags import (
     frag_reduce,
     frag_slice,
     mma,
+    unpack,
 )
 from poot.codegen.ptx.products import wgmma, wgmma_commit
 from poot.codegen.ptx.rows import Row, Scene, elementwise, int_attr
@@ -205,6 +206,7 @@ PTX: dict[str, Row] = {
     "barrier_arrive": _named("bar.arrive"),
     "tma_load": tma_load,
     "tma_store": tma_store,
+    "unpack": unpack,
     "frag_fill": frag_fill,
     "frag_pack": frag_pack,
     "frag_coord": frag_coord,

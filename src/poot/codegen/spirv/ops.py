@@ -307,6 +307,7 @@ _LACKS = {
     "maps": "it has no tensor maps",
     "fragments": _MATRIX,
     "moves": _MATRIX,
+    "codes": "bytes become f32 by shifts there",
     "warpgroups": _MATRIX,
     "election": "only asynchronous schedules ask for one lane",
     "order": "launches are ordered by barriers between them",

@@ -1,7 +1,6 @@
 """Any decoder of `poot.llm.models.parts` over paged pools: many sequences a step.
 
-The weights are those of `poot.llm.models.decoder`. A latent attention keeps its rows in the pool of
-keys, and the part of them that makes values again in the pool of values.
+The weights are those of `poot.llm.models.decoder`. A latent attention has one pool, of its rows.
 """
 
 from __future__ import annotations
@@ -69,7 +68,7 @@ def _pools(layer: Layer, layout: Layout) -> Pools[Spec]:
     a = layer.attention
     if isinstance(a, Heads):
         return pool_specs(layout.slots, a.kv_heads, a.head_dim, layout.kv)
-    return pool_specs(layout.slots, 1, a.kv_rank + a.rope, layout.kv, a.kv_rank)
+    return pool_specs(layout.slots, 1, a.kv_rank + a.rope, layout.kv, has_values=False)
 
 
 def paged_decoder_step(model: Decoder) -> Callable[..., object]:

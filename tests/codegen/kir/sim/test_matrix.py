@@ -181,3 +181,19 @@ def test_a_swizzled_tile_is_read_as_it_was_written(name):
     x = RNG.standard_normal(256).astype(BF16)
     run_kernel(body, head, {"x": x, "y": y}, threads=32, width=32)
     np.testing.assert_array_equal(y, x.astype(np.float32))
+
+
+@pytest.mark.parametrize("dtype, kind", [("i8", np.int8), ("f8e4m3", ml_dtypes.float8_e4m3fn)])
+def test_every_code_is_unpacked_as_it_is(dtype: str, kind: type):
+    codes = np.arange(256, dtype=np.uint8)
+    y = np.zeros(256, np.float16)
+    head = "param x: u32[64] r align=16\nparam y: f16[256] w align=16"
+    body = f"""
+      l: i32 = lane
+      at: i32 = mul l, 4
+      u: u32 = load x[l]
+      four: f16x4 = unpack u dtype={dtype}
+      store y[at], four
+    """
+    run_kernel(body, head, {"x": codes.view(np.uint32), "y": y}, threads=64, width=32)
+    np.testing.assert_array_equal(y, codes.view(kind).astype(np.float16))

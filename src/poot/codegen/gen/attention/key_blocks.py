@@ -31,7 +31,7 @@ from poot.codegen.gen.attention.key_group import (
     visited,
 )
 from poot.codegen.gen.attention.keys import Keys, key_range
-from poot.codegen.gen.attention.parts import Parts, attention_eqn, parts_of
+from poot.codegen.gen.attention.parts import Parts, parts_in
 from poot.codegen.gen.attention.score import score
 from poot.codegen.gen.attention.softmax import NEG_INF, step, weight_under
 from poot.codegen.gen.attention.split_kv import combine, state_type
@@ -53,7 +53,7 @@ PAIR = 2
 
 def lower_key_blocks(request: Request, limits: DeviceLimits) -> Lowered:
     """One launch; with splits, one that leaves partial states and one that merges them."""
-    parts = parts_of(attention_eqn(request.body))
+    parts = parts_in(request.body)
     if request.schedule.get("splits") == 1:
         return Lowered((_call(request, limits, parts),))
     return Lowered((_call(request, limits, parts), combine(request, limits, parts)))

@@ -9,6 +9,7 @@ from poot.codegen.gen.attention.parts import Parts
 from poot.codegen.gen.index import ZERO, Coords, Index
 from poot.codegen.gen.job import Job
 from poot.codegen.kir.build import Val
+from poot.planner.begins import Begin
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,4 +71,14 @@ def key_range(job: Job, parts: Parts, row: Index, query: Index) -> tuple[Val, Va
     if parts.window is not None:
         begin = job.indexer.value(query) + ((parts.causal or 0) + 1 - parts.window)
         first = k.op("max", begin, 0)
+    if parts.begin is not None:
+        first = k.op("max", first, begin_at(job, parts, parts.begin, row))
     return first, end
+
+
+def begin_at(job: Job, parts: Parts, begin: Begin, row: Index) -> Val:
+    """The first key that a batch row sees by its limit, inside 0..keys."""
+    k = job.k
+    limit = job.pull.value(begin.limit, (row if begin.is_of_rows else ZERO, ZERO, ZERO, ZERO))
+    near = k.op("min", k.op("max", limit, -1), parts.keys)  # no sum wraps
+    return k.op("min", k.op("max", near + begin.more, 0), parts.keys)

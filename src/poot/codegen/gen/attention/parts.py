@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 
 from poot.ir.graph import Eqn, Graph, Var
+from poot.planner.begins import Begin, begin_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +29,8 @@ class Parts:
     mask_fill: float | None
     causal: int | None
     window: int | None
+    # The first keys' end, where a mask said that and no more: then it isn't in `at`.
+    begin: Begin | None = None
 
     @property
     def repeat(self) -> int:
@@ -71,3 +74,14 @@ def parts_of(eqn: Eqn) -> Parts:
         number("scale") or 0.0, number("softcap"), number("mask_fill"), whole("causal"),
         whole("window"),
     )  # fmt: skip
+
+
+def parts_in(body: Graph) -> Parts:
+    """The parts of the body's attention. A mask that only says where a decode's keys begin is
+    `begin`, no operand."""
+    parts = parts_of(attention_eqn(body))
+    begin = begin_of(body, parts.eqn)
+    if begin is None:
+        return parts
+    at = {name: var for name, var in parts.at.items() if name != "mask"}
+    return replace(parts, at=at, mask_fill=None, begin=begin)

@@ -15,7 +15,7 @@ from __future__ import annotations
 from poot.codegen.gen.attention.finish import finish
 from poot.codegen.gen.attention.fold import Folded, fold, fold_lanes
 from poot.codegen.gen.attention.keys import key_range
-from poot.codegen.gen.attention.parts import Parts, attention_eqn, parts_of
+from poot.codegen.gen.attention.parts import Parts, parts_in
 from poot.codegen.gen.attention.rows import declare_state, lane_pass, open_row
 from poot.codegen.gen.grid import each_group
 from poot.codegen.gen.index import Index
@@ -31,7 +31,7 @@ from poot.planner.request import Request
 
 def lower_split_kv(request: Request, limits: DeviceLimits) -> Lowered:
     """Two launches, and one more for each output that is packed into words."""
-    parts = parts_of(attention_eqn(request.body))
+    parts = parts_in(request.body)
     calls = (_partials(request, limits, parts), combine(request, limits, parts))
     return Lowered((*calls, *lower_spilled(request, limits)))
 

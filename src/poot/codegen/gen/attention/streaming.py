@@ -9,7 +9,7 @@ from __future__ import annotations
 from poot.codegen.gen.attention.finish import finish
 from poot.codegen.gen.attention.fold import fold_lanes
 from poot.codegen.gen.attention.keys import key_range
-from poot.codegen.gen.attention.parts import attention_eqn, parts_of
+from poot.codegen.gen.attention.parts import parts_in
 from poot.codegen.gen.attention.rows import declare_state, lane_pass, open_row
 from poot.codegen.gen.grid import each_group
 from poot.codegen.gen.job import open_job
@@ -22,7 +22,7 @@ from poot.planner.request import Request
 
 def lower_streaming(request: Request, limits: DeviceLimits) -> Lowered:
     """The attention in one launch, and one more for each output that is packed into words."""
-    parts = parts_of(attention_eqn(request.body))
+    parts = parts_in(request.body)
     lanes = request.schedule.get("lanes")
     job = open_job(request, limits, "attention_streaming", lanes)
     job.bind_inputs(skip=(i for _, i in request.updates), vector=4)

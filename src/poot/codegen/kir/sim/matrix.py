@@ -214,7 +214,21 @@ def _make_mma(ins: Ins, dsts: Slots, args: Slots) -> Step:
     return run
 
 
+def _make_unpack(ins: Ins, dsts: Slots, args: Slots) -> Step:
+    kind = NUMPY[str(ins.attr("dtype"))]
+    shifts = np.arange(0, 32, 8, dtype=np.uint32)[:, None]
+
+    def run(wave: Wave) -> None:
+        words = np.asarray(wave.regs[args[0]], np.uint32).reshape(1, -1)
+        codes = (words >> shifts).astype(np.uint8).view(kind)
+        with np.errstate(invalid="ignore"):  # a signalling NaN
+            wave.regs[dsts[0]] = codes.astype(NUMPY["f16"])
+
+    return run
+
+
 MATRIX: dict[str, Maker] = {
+    "unpack": _make_unpack,
     "frag_fill": _make_fill,
     "frag_pack": _make_pack,
     "frag_coord": _make_coord,

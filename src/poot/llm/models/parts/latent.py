@@ -7,16 +7,14 @@ latent rows as one key head, and makes the value from what comes out.
 
 from __future__ import annotations
 
-from typing import TypeVar
-
 from poot import ops
 from poot.llm.models.parts.coded import decoded, mapped
 from poot.llm.models.parts.kinds import Latent
-from poot.llm.models.parts.step import Cache, FixedStep, Step
+from poot.llm.models.parts.step import Cache, FixedStep
 from poot.llm.models.parts.values import Weights, normed, project, wide
+from poot.llm.paged import PagedStep, Pools
 from poot.ops.array import Array
 
-K = TypeVar("K")
 Shape = tuple[int, ...]
 Turn = tuple[Array, Array]
 
@@ -61,15 +59,15 @@ def mix_latent(
 
 
 def mix_latent_paged(
-    kind: Latent, w: Weights, h: Array, pools: K, step: Step[K], turn: Turn
-) -> tuple[Array, K]:
-    """h [rows * tokens, width] mixed with the latent rows that a step's pools hold, for chunks too:
-    (the same shape, the pools)."""
+    kind: Latent, w: Weights, h: Array, pools: Pools[Array], step: PagedStep, turn: Turn
+) -> tuple[Array, Pools[Array]]:
+    """h [rows * tokens, width] mixed with the latent rows that a step's pool holds, for chunks too:
+    (the same shape, the pool)."""
     rows = step.shape[0]
     q, q_turned = _queries(kind, w, h, rows, turn)
     made = _rows(kind, w, h, rows, turn)
     query = _absorbed(kind, w, q, q_turned)
-    mixed, new = step.attend(pools, query, made, made[..., : kind.kv_rank], scale=kind.scale)
+    mixed, new = step.attend_rows(pools, query, made, kind.kv_rank, scale=kind.scale)
     return _out(kind, w, _values(kind, w, mixed)), new
 
 

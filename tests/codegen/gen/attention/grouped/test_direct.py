@@ -31,7 +31,7 @@ WITHIN = {"f32": 2e-5, "f16": 4e-3, "bf16": 3e-2}
 def request_for(form: Form, limits: DeviceLimits) -> Request:
     """The form's request under this schedule, also on a software device."""
     graph = canonical_body(parse(form_text(form)[0]))
-    (eqn,) = graph.eqns
+    (eqn,) = (e for e in graph.eqns if e.op == "attention")
     schedule = split_numbers(graph, eqn, limits)
     assert isinstance(schedule, Schedule), schedule
     scratch = spill_scratch(graph, "attention", (), limits)
@@ -52,6 +52,14 @@ def check(form: Form, limits: DeviceLimits, feed: dict[str, np.ndarray] | None =
 def test_every_subgroup_width_and_dtype_is_the_oracles(limits, dtype):
     check(decode(2, 8, 2, 150, 64, dtype, live=True), limits)
     check(decode(2, 6, 2, 90, 128, dtype, live=True, paged=True, lse=True, sink=True), limits)
+
+
+@pytest.mark.parametrize("limits", [NARROW, WARP, WIDE], ids=lambda d: d.name)
+@pytest.mark.parametrize("codes", ["i8", "f8e4m3"])
+def test_codes_are_read_as_words_with_their_scales(limits: DeviceLimits, codes: str):
+    check(decode(2, 8, 2, 150, 64, "f32", codes=codes, query="bf16", live=True), limits)
+    check(decode(2, 6, 2, 90, 128, "bf16", codes=codes, live=True, paged=True, lse=True), limits)
+    check(decode(1, 4, 1, 70, 96, "f32", codes=codes, paged=True, begin=True), limits)
 
 
 @pytest.mark.parametrize(

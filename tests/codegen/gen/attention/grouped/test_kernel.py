@@ -7,9 +7,11 @@ import pytest
 from poot.codegen.gen.lower import lower
 from poot.codegen.ptx.emit import emit_ptx
 from poot.limits import profile
+from poot.planner.grouped import HEADS_FIRST
+from tests.support.attention_forms import form_text
 from tests.support.attention_steps import check_form
 from tests.support.grouped import card, decode, request_for
-from tests.support.launch import request_of
+from tests.support.launch import assert_close, request_of, run_request, wanted
 from tests.support.ptxas import assemble
 
 FORMS = (
@@ -54,6 +56,35 @@ def test_a_key_head_of_many_query_heads_is_served_in_sets():
 def test_causal_bounds_the_one_query_row():
     check_form(decode(2, 8, 2, 150, 64, causal=60), card(3))
     check_form(decode(2, 8, 2, 150, 64, "f32", causal=60, live=True, window=80), card(3))
+
+
+BEGINS = (
+    (decode(3, 4, 2, 150, 64, begin=True), 4),
+    (decode(1, 4, 1, 300, 128, live=True, begin=True, sink=True), 2),
+    (decode(5, 8, 2, 130, 64, "f32", live=True, paged=True, begin=True, lse=True, sink=True), 3),
+    (decode(5, 4, 2, 90, 64, "f32", codes="i8", live=True, paged=True, begin=True), 4),
+    (decode(2, 4, 2, 90, 64, "f32", codes="f8e4m3", begin=True), 4),
+    (decode(2, 8, 2, 150, 64, causal=140, window=37, live=True), 3),
+    (decode(1, 8, 2, 150, 64, causal=140, window=37, live=True, paged=True), 3),
+    (decode(2, 8, 2, 150, 64, "f32", causal=149, window=64), 3),
+    (decode(2, 8, 2, 150, 64, causal=149, window=60, begin=True, mask="", softcap=2.0), 3),
+)
+
+
+@pytest.mark.parametrize("form, compute_units", BEGINS, ids=lambda x: str(x).replace(" ", ","))
+def test_keys_begin_where_a_window_does(form, compute_units):
+    for seed in range(2):
+        request = check_form(form, card(compute_units), seed)
+    assert request.schedule.name == "grouped"
+
+
+@pytest.mark.parametrize("codes", ["", "i8"])
+def test_units_by_heads_are_the_oracles(codes: str):
+    form = decode(9, 4, 2, 90, 64, "f32", codes=codes, live=True, paged=True)
+    request = request_for(form, 5, HEADS_FIRST)
+    ins = list(form_text(form)[1].values())
+    (got,), (want,) = run_request(request, ins, card(5)), wanted(request, ins)
+    assert_close(got, want, 2e-5)
 
 
 def test_no_more_groups_are_launched_than_are_resident():

@@ -7,16 +7,19 @@ from poot.codegen.gen.attention.grouped.shares import Segment, Shares
 from poot.codegen.kir.sim import simulate
 from poot.codegen.kir.sim.values import NUMPY
 from poot.codegen.kir.verify import verify
+from poot.planner.grouped import HEADS_FIRST, ROWS_FIRST
 from tests.support.grouped import decode, open_team
 
 _MOST = 40  # segments of a group
 _FIELDS = 8
 
 
-def segments(form, compute_units: int, lengths: list[int]) -> tuple[list[list[list[int]]], int]:
+def segments(
+    form, compute_units: int, lengths: list[int], order: int = ROWS_FIRST
+) -> tuple[list[list[list[int]]], int]:
     """Each group's segments as [row, head, first, end, tiles, low, high, step], and the tile's
     keys."""
-    job, team = open_team(form, compute_units)
+    job, team = open_team(form, compute_units, order)
     k, shares = job.k, Shares(team)
     groups = team.form.groups
     out = k.param("got", "i32", groups * _MOST * _FIELDS, "w")
@@ -46,9 +49,11 @@ def segments(form, compute_units: int, lengths: list[int]) -> tuple[list[list[li
     return found, team.form.tile
 
 
-def check(form, compute_units: int, lengths: list[int]) -> list[list[list[int]]]:
+def check(
+    form, compute_units: int, lengths: list[int], order: int = ROWS_FIRST
+) -> list[list[list[int]]]:
     """Asserts that each tile is in one segment, and who merges; the segments."""
-    found, tile = segments(form, compute_units, lengths)
+    found, tile = segments(form, compute_units, lengths, order)
     taken: dict[tuple[int, int], list[int]] = {}
     owners: dict[tuple[int, int], set[int]] = {}
     for group, own in enumerate(found):
@@ -73,13 +78,14 @@ def check(form, compute_units: int, lengths: list[int]) -> list[list[list[int]]]
     return found
 
 
+@pytest.mark.parametrize("order", [ROWS_FIRST, HEADS_FIRST])
 @pytest.mark.parametrize("seed", range(6))
-def test_ragged_lengths_are_cut_into_equal_shares(seed: int):
+def test_ragged_lengths_are_cut_into_equal_shares(seed: int, order: int):
     rng = np.random.default_rng(seed)
     batch = int(rng.integers(2, 40))
     lengths = rng.integers(1, 400, batch).tolist()
     form = decode(batch, 8, 2, 400, 64, live=True)
-    found = check(form, 3 + 2 * seed, lengths)
+    found = check(form, 3 + 2 * seed, lengths, order)
     cost = [sum(s[3] - s[2] + 12 for s in own) for own in found if own]
     assert max(cost) <= 3 * (sum(cost) // len(cost) + 40)
 
@@ -88,6 +94,15 @@ def test_equal_rows_share_by_turns_or_by_closed_form():
     check(decode(3, 8, 2, 400, 64, live=True), 3, [160, 160, 160])
     check(decode(7, 8, 2, 400, 64, live=True), 5, [160] * 7)
     check(decode(7, 8, 2, 400, 64), 5, [400] * 7)
+
+
+def test_shares_may_run_over_the_rows_of_a_head_first():
+    form = decode(7, 8, 2, 400, 64, live=True)
+    found = check(form, 5, [160] * 7, HEADS_FIRST)
+    whole = [(s[1], s[0]) for own in found for s in own if s[2:4] == [0, s[4]]]
+    assert whole == sorted(whole)
+    check(decode(7, 8, 2, 400, 64), 5, [400] * 7, HEADS_FIRST)
+    check(decode(40, 8, 2, 400, 64, live=True), 5, [1, 399] * 20, HEADS_FIRST)
 
 
 def test_a_row_without_keys_is_a_unit_of_one_tile():

@@ -10,8 +10,9 @@ import pytest
 from poot.codegen.gen.lower import lower
 from poot.codegen.kir.text import show as show_kernel
 from poot.codegen.ptx.emit import emit_ptx
+from poot.ir.text import parse
 from tests.support.latent import H200, Form, check, latent_text, request_for
-from tests.support.launch import run_request
+from tests.support.launch import check_step, run_request
 from tests.support.ptxas import assemble
 
 FORMS = (
@@ -76,3 +77,20 @@ def test_a_latent_row_is_copied_once_for_all_query_heads_of_a_set():
     copies = show_kernel(partials.kernel).count("cp_async")
     tile, queries = 2 * 9, 2 * 9  # rows of a lane, panels of a row
     assert copies == 2 * tile + queries
+
+
+def test_keys_begin_where_a_mask_s_limit_says():
+    form = Form("joined", batch=2, lengths=(150, 140), mask="b", sink=True)
+    text, feed = latent_text(form)
+    (line,) = (x for x in text.splitlines() if '"mask"' in x)
+    name = line.split()[1].rstrip(":")
+    limit = f'slot {name}: i32[2,1,1,1] "mask"'
+    count = "v97: i32[1,1,1,150] = iota() axis=3 dtype=i32 shape=(1, 1, 1, 150)"
+    text = text.replace(line, limit)
+    last = next(x for x in text.splitlines() if "= attention(" in x)
+    called = last.replace(f", {name},", ", v98,") + " mask_fill=-inf"
+    mask = f"v98: bool[2,1,1,150] = gt(v97, {name})"
+    text = text.replace(last, "\n".join([count, mask, called]))
+    (at,) = (n for n, x in enumerate(feed) if x.shape == (2, 1, 1, 1))
+    feed[at] = np.array([-1, 77], np.int32).reshape(2, 1, 1, 1)
+    check_step(parse(text), "attention", limits=H200, ins=feed, within=3e-2)

@@ -5,7 +5,8 @@ A group takes one of `splits` parts of a unit's keys (a batch row, a key head, a
 heads) and leaves partial states, which the launch of "split_kv" merges. Its subgroups take tiles in
 turn: `across` lanes hold a row of keys, `turns` rows each, and a tile's rows are loaded before the
 tile before is done. Products are folded over heads first, then over keys, so that a lane ends with
-one head and `kept` keys.
+one head and `kept` keys. Codes of 8 bits come as words, each row with its scale: a key's product is
+multiplied by it, and a value's weight.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ import math
 from dataclasses import dataclass
 
 from poot.codegen.gen.attention.grouped.scores import LEAST, Scores
-from poot.codegen.gen.attention.grouped.team import quotient, remainder
+from poot.codegen.gen.attention.grouped.team import input_name, quotient, remainder
 from poot.codegen.gen.attention.keys import key_range
-from poot.codegen.gen.attention.parts import Parts, attention_eqn, parts_of
+from poot.codegen.gen.attention.parts import Parts, parts_in
 from poot.codegen.gen.attention.split_kv import combine, state_type
 from poot.codegen.gen.grid import each_group
 from poot.codegen.gen.index import ZERO, Index
@@ -26,7 +27,9 @@ from poot.codegen.gen.memory import Cell, Memory, cell_of
 from poot.codegen.gen.spill import lower_spilled
 from poot.codegen.kir.build import F32, I32, Val
 from poot.codegen.kir.nodes import Ty
+from poot.ir.graph import Var
 from poot.limits import DeviceLimits
+from poot.planner.codes import Coded, coded_pair
 from poot.planner.request import Request
 
 _WEIGHTS, _OUTS, _SUMS = "weights", "outs", "sums"
@@ -44,6 +47,18 @@ class Form:
     cuts: int
     splits: int
     cell: Cell
+    codes: tuple[Coded, Coded] | None = None
+
+    @property
+    def read(self) -> Var | None:
+        """The map of a paged cache."""
+        return self.parts.at.get("read") if self.codes is None else self.codes[0].index
+
+    def rows_of(self, operand: str) -> Var:
+        """The input whose rows are keys, or values."""
+        if self.codes is None:
+            return self.parts.at[operand]
+        return self.codes["kv".index(operand)].codes
 
     @property
     def repeat(self) -> int:
@@ -90,10 +105,12 @@ class Form:
 
 def lower_grouped_split(request: Request, limits: DeviceLimits) -> Lowered:
     """Two launches, and one more for each output that is packed into words."""
-    parts, get = parts_of(attention_eqn(request.body)), request.schedule.get
+    parts, get = parts_in(request.body), request.schedule.get
+    codes = coded_pair(request.body, parts.at)
+    cell = Cell(codes[0].dtype, "u32", 4) if codes else cell_of(parts.at["k"].type.dtype, limits)
     form = Form(
         parts, get("subgroup"), get("warps"), get("across"), get("turns"), get("cuts"),
-        get("splits"), cell_of(parts.at["k"].type.dtype, limits),
+        get("splits"), cell, codes,
     )  # fmt: skip
     calls = (_partials(request, limits, form), combine(request, limits, parts))
     return Lowered((*calls, *lower_spilled(request, limits)))
@@ -102,7 +119,8 @@ def lower_grouped_split(request: Request, limits: DeviceLimits) -> Lowered:
 def _partials(request: Request, limits: DeviceLimits, form: Form) -> KernelCall:
     job = open_job(request, limits, "attention_grouped_split", form.warps * form.subgroup)
     job.k.subgroup = form.subgroup
-    job.bind_inputs(only=needed_by(request.body, form.parts.eqn.ins))
+    words = {form.rows_of(n).id for n in "kv"} if form.codes is not None else ()
+    job.bind_inputs(only=needed_by(request.body, form.parts.eqn.ins), words=words)
     number, type = state_type(request)
     states = job.memory("states", type, "w", ("scratch", number))
     k = job.k
@@ -179,11 +197,11 @@ class _Part:
         """The row of keys, counted over the whole buffer, of a key."""
         form, job = self.form, self.job
         parts, ix = form.parts, job.indexer
-        if "read" not in parts.at:
+        if form.read is None:
             return (self.row * parts.kv_heads + self.key_head) * parts.keys + key
         row = ix.atom(self.row, parts.batch)
-        found = job.pull.value(parts.at["read"], (row, ix.atom(key, parts.keys)))
-        slot = ix.value(ix.clamp(found, parts.at["k"].type.shape[0]))
+        found = job.pull.value(form.read, (row, ix.atom(key, parts.keys)))
+        slot = ix.value(ix.clamp(found, form.rows_of("k").type.shape[0]))
         return slot * parts.kv_heads + self.key_head
 
     def _keys_of(self, tile: Val) -> list[Val]:
@@ -196,35 +214,52 @@ class _Part:
         return keys
 
     def _load(self, operand: str, line: Val) -> list[Val]:
-        """The lane's part of a row, in vectors as it lies in memory."""
+        """The lane's part of a row, in vectors as it lies in memory; of codes, the row's scale
+        behind them."""
         k, form = self.k, self.form
-        name = next(
-            f"in{n}"
-            for n, i in enumerate(self.job.request.body.inputs)
-            if i.var.id == form.parts.at[operand].id
-        )
+        name = self._name(form.rows_of(operand))
         per = form.cell.per
         lanes = form.piece // per
         base = line * (form.parts.width // per) + self.place * lanes
-        return [
+        rows = [
             k.load(name, base + piece * form.across * lanes, lanes, "stream")
             for piece in range(form.pieces)
         ]
+        if form.codes is None:
+            return rows
+        scales = form.codes["kv".index(operand)].scales
+        return [*rows, k.load(self._name(scales), line, 1, "stream")]
+
+    def _name(self, var: Var) -> str:
+        name = input_name(self.job, var)
+        assert name is not None, var
+        return name
+
+    def _scaled(self, value: Val, row: list[Val]) -> Val:
+        """A product or a weight, times the row's scale."""
+        return value if self.form.codes is None else value * row[-1]
 
     def _floats(self, vectors: list[Val]) -> list[Val]:
         k, cell = self.k, self.form.cell
         out: list[Val] = []
-        for vector in vectors:
+        for vector in vectors[: self.form.pieces]:
             assert isinstance(vector.type, Ty)
             for n in range(vector.type.lanes):
                 element = k.extract(vector, n)
                 if cell.per == 1:
                     out.append(k.cast(element, "f32"))
                     continue
-                for half in range(cell.per):
-                    bits = (element >> (16 * half)) & 0xFFFF
-                    out.append(self.job.numbers.from_bits(bits, cell.dtype))
+                out += [self._part(element, n) for n in range(cell.per)]
         return out
+
+    def _part(self, word: Val, n: int) -> Val:
+        """The n-th element of a word."""
+        k, cell = self.k, self.form.cell
+        bits = 32 // cell.per
+        if cell.dtype == "i8":
+            return k.cast((k.bitcast(word, I32) << (24 - bits * n)) >> 24, "f32")
+        part = (word >> (bits * n)) & ((1 << bits) - 1)
+        return self.job.numbers.from_bits(part, cell.dtype)
 
     # The loop
 
@@ -257,7 +292,7 @@ class _Part:
             total = query[0] * chunk[0]
             for a, b in zip(query[1:], chunk[1:], strict=True):
                 total = k.fma(a, b, total)
-            out.append(total)
+            out.append(self._scaled(total, row))
         return out
 
     def _other(self, value: Val, mask: int) -> Val:
@@ -333,7 +368,7 @@ class _Part:
             for first in range(0, form.heads, step):
                 got = k.load(_WEIGHTS, at + first, step)
                 for n in range(step):
-                    weight = got if step == 1 else k.extract(got, n)
+                    weight = self._scaled(got if step == 1 else k.extract(got, n), row)
                     for register, value in zip(self.acc[first + n], chunk, strict=True):
                         k.set(register, k.fma(weight, value, register))
 

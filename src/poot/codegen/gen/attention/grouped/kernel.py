@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from poot.codegen.attributes import Attributes
+from poot.codegen.gen.attention.grouped.coded import CodedTile
 from poot.codegen.gen.attention.grouped.lanes import LaneTile
 from poot.codegen.gen.attention.grouped.merge import OUTS, SUMS, WORDS, Merge
 from poot.codegen.gen.attention.grouped.mma import MatrixTile
@@ -24,7 +25,8 @@ def lower_grouped(request: Request, limits: DeviceLimits) -> Lowered:
     form = Form.of(request)
     job = open_job(request, limits, "attention_grouped", form.warps * WARP, follows=False)
     job.counts_long = True
-    job.bind_inputs(skip=(i for _, i in request.updates))
+    words = {form.keys_from.id, form.values_from.id} if form.codes is not None else ()
+    job.bind_inputs(skip=(i for _, i in request.updates), words=words)
     if form.is_split:
         last = len(request.scratch) - 1
         job.k.param(WORDS, "u32", form.word_count, "rw")
@@ -45,7 +47,8 @@ class _Kernel:
         self.team, self.form, self.k = team, team.form, team.k
         self.shares = Shares(team)
         kind = MatrixTile if self.form.is_matrix else LaneTile
-        self.ring = Ring(team, self.shares, is_turned=kind.is_turned)
+        kind = kind if self.form.codes is None else CodedTile
+        self.ring = Ring(team, self.shares, turned=kind.turned)
         self.tile = kind(team)
         self.merge = Merge(team, self.shares, results.store)
 
@@ -105,12 +108,13 @@ class _Kernel:
         first = k.copy(segment.first + self.team.warp)
         end, step = self.shares.end_of(segment), k.op("add", self.shares.step, 0)
         length = k.copy(segment.length)
+        skip = k.copy(self.team.first(segment.row)) if form.begins_late else self.team.number(0)
         with k.for_(first, end, step, unroll=1) as t:
             self.ring.wait()
             last = self.team.number(form.stages - 1)
             self.ring.issue(k.select(stage.eq(0), last, stage - 1))
             hidden = self.ring.hidden(stage, length - t * form.tile)
-            tile.run(segment, t * form.tile, self.ring.stage(stage), hidden)
+            tile.run(segment, t * form.tile + skip, self.ring.at(stage), hidden)
             k.set(stage, k.select(stage.eq(form.stages - 1), self.team.number(0), stage + 1))
         following = segment.copied(self.team)
         more = self.team.truth(False)

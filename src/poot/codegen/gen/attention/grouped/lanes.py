@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from poot.codegen.gen.attention.grouped.ring import RING, Hidden
+from poot.codegen.gen.attention.grouped.ring import RING, Hidden, Stage, Turned
 from poot.codegen.gen.attention.grouped.scores import LEAST, Scores
 from poot.codegen.gen.attention.grouped.shape import WARP
 from poot.codegen.gen.attention.grouped.shares import Segment
@@ -37,7 +37,7 @@ def _log2(n: int) -> int:
 class LaneTile:
     """One subgroup's queries and state."""
 
-    is_turned = False
+    turned = Turned("plain")
 
     def __init__(self, team: Team) -> None:
         self.team, self.form, self.k = team, team.form, team.k
@@ -107,9 +107,9 @@ class LaneTile:
             k.set(most, LEAST)
             k.set(total, 0.0)
 
-    def run(self, segment: Segment, first: Val, keys: Val, hidden: Hidden) -> None:
-        """Takes in the tile at `keys` in the ring: the segment's keys from `first` on, but those
-        that are hidden."""
+    def run(self, segment: Segment, first: Val, stage: Stage, hidden: Hidden) -> None:
+        """Takes in a stage's tile: the segment's keys from `first` on, but the hidden ones."""
+        keys = stage.tile
         k, form = self.k, self.form
         scores = self._products(keys)
         if not self.scores.is_plain:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 
-from poot.codegen.gen.attention.grouped.ring import RING, Hidden
+from poot.codegen.gen.attention.grouped.ring import RING, Hidden, Stage, Turned
 from poot.codegen.gen.attention.grouped.scores import LEAST, Scores
 from poot.codegen.gen.attention.grouped.shares import Segment
 from poot.codegen.gen.attention.grouped.team import Team, input_name
@@ -20,24 +20,24 @@ from poot.codegen.kir.nodes import Frag
 
 HEADS = 8
 # Channels of values that one load of fragments covers.
-_REACH = 128
+REACH = 128
 _ACROSS_KEYS = (4, 8, 16)
 
 
 class MatrixTile:
     """One subgroup's queries and state: maxima, sums and channels of two heads a lane."""
 
-    is_turned = True
+    turned = Turned("rows")
 
     def __init__(self, team: Team) -> None:
         self.team, self.form, self.k = team, team.form, team.k
         self.scores = Scores.of(team.job, team.form.parts, team.form.repeat)
         form, k = team.form, team.k
         self.queries = [
-            k.var(self._filled(Frag("mma", "b", 16, HEADS, form.dtype)))
+            k.var(self._filled(Frag("mma", "b", 16, HEADS, form.fragments)))
             for _ in range(form.width // 16)
         ]
-        reach = min(form.width, _REACH)
+        reach = min(form.width, REACH)
         self.sums_type = Frag("mma", "acc", 16, HEADS, "f32")
         acc = Frag("mma", "acc", reach, HEADS, "f32")
         self.acc = [k.var(self._filled(acc)) for _ in range(form.width // reach)]
@@ -78,7 +78,7 @@ class MatrixTile:
         )
         base: Index = ix.atom(self.pair, HEADS)
         return [
-            k.cast(self.team.job.pull.value(q, (*where, base + (first + e))), form.dtype)
+            k.cast(self.team.job.pull.value(q, (*where, base + (first + e))), form.fragments)
             for e in (0, 1)
         ]
 
@@ -92,9 +92,9 @@ class MatrixTile:
             k.set(most, LEAST)
             k.set(total, 0.0)
 
-    def run(self, segment: Segment, first: Val, keys: Val, hidden: Hidden) -> None:
-        """Takes in the tile at `keys` in the ring: the segment's keys from `first` on, but those
-        that are hidden."""
+    def run(self, segment: Segment, first: Val, stage: Stage, hidden: Hidden) -> None:
+        """Takes in a stage's tile: the segment's keys from `first` on, but the hidden ones."""
+        keys = stage.tile
         products = self._products(keys)
         scores = [
             self.scores.value(
@@ -108,8 +108,8 @@ class MatrixTile:
         ]
         weights = self._softmax(scores, hidden)
         k, form = self.k, self.form
-        reach = min(form.width, _REACH)
-        a = Frag("mma", "a", reach, 16, form.dtype)
+        reach = min(form.width, REACH)
+        a = Frag("mma", "a", reach, 16, form.fragments)
         for n, acc in enumerate(self.acc):
             at = keys + (form.tile_elems + n * reach)
             values = k.op("frag_load", at, form.width, type=a, mem=RING, trans=True, swizzle="row")
@@ -119,8 +119,11 @@ class MatrixTile:
         """The lane's four products: keys g, g + 8 of two heads; g is its column."""
         k, form = self.k, self.form
         sums = [self._filled(self.sums_type) for _ in range(2)]
-        reach = min(form.width, _REACH)
-        whole, part = Frag("mma", "a", 16, reach, form.dtype), Frag("mma", "a", 16, 16, form.dtype)
+        reach = min(form.width, REACH)
+        whole, part = (
+            Frag("mma", "a", 16, reach, form.fragments),
+            Frag("mma", "a", 16, 16, form.fragments),
+        )
         for first in range(0, form.width, reach):
             rows = k.op("frag_load", keys + first, form.width, type=whole, mem=RING, swizzle="row")
             for n in range(reach // 16):
@@ -159,8 +162,8 @@ class MatrixTile:
         for e in (0, 1):
             k.set(self.total[e], self.total[e] + (p[e] + p[2 + e]))
         wide = k.op("frag_pack", *p, type=self.sums_type)
-        narrow = k.op("frag_cast", wide, type=Frag("mma", "acc", 16, HEADS, form.dtype))
-        return k.op("frag_move", narrow, type=Frag("mma", "b", 16, HEADS, form.dtype))
+        narrow = k.op("frag_cast", wide, type=Frag("mma", "acc", 16, HEADS, form.fragments))
+        return k.op("frag_move", narrow, type=Frag("mma", "b", 16, HEADS, form.fragments))
 
     def publish(self, outs: str, sums: str) -> None:
         """Channels to `outs` [subgroup, head, width + 4], (maximum, sum) to `sums`
@@ -173,10 +176,10 @@ class MatrixTile:
                 at = row * (form.width + 4) + self.column
                 for n, acc in enumerate(self.acc):
                     held = k.copy(acc)
-                    for i in range(min(form.width, _REACH) // 16):
+                    for i in range(min(form.width, REACH) // 16):
                         for half in (0, 1):
                             value = k.extract(held, 4 * i + 2 * half + e)
-                            k.store(outs, at + (_REACH * n + 16 * i + 8 * half), value)
+                            k.store(outs, at + (REACH * n + 16 * i + 8 * half), value)
                 with k.if_(self.column.eq(0)):
                     k.store(sums, row * 2, self.most[e])
                     k.store(sums, row * 2 + 1, totals[e])

@@ -13,14 +13,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from poot.codegen.gen.attention.grouped.shape import WARP
+from poot.codegen.gen.attention.grouped.shape import WARP, Form
 from poot.codegen.gen.attention.grouped.shares import Segment, Shares
 from poot.codegen.gen.attention.grouped.team import Team, quotient, remainder
 from poot.codegen.kir.build import TOKEN, U32, Val
+from poot.planner.codes import Coded
 
-RING, MARKS = "ring", "marks"
-# Rows after which the order of a row's chunks repeats (frags.SWIZZLES, "row").
-_TURN = 8
+_LINE_NBYTES = 128
+RING, MARKS, SCALES = "ring", "marks", "scales"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,23 +33,59 @@ class Hidden:
     clear: Callable[[], None]
 
 
-class Ring:
-    """The copies of one subgroup. `is_turned` stores chunk c of row r at c ^ (r & 7), as loads of
-    matrix fragments want it."""
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """Where a stage's tile of keys starts in the ring (the values follow), and its scales."""
 
-    def __init__(self, team: Team, shares: Shares, *, is_turned: bool) -> None:
+    tile: Val
+    scales: Val | None
+
+
+@dataclass(frozen=True, slots=True)
+class Turned:
+    """In which order the chunks of a row lie, so that the lanes that load at once meet no bank of
+    workgroup memory twice: "plain"; "rows", chunk c of row r at c ^ (r & 7), as loads of matrix
+    fragments want it (frags.SWIZZLES, "row"); "codes", as rows of codes are read: c ^ turn(r) of a
+    line of 128 bytes, which two short rows share."""
+
+    kind: str
+
+    def chunk(self, chunk: Val, row: Val | int) -> Val:
+        """A chunk's place. Turns of rows that share no bit add up."""
+        if self.kind == "plain":
+            return chunk
+        if self.kind == "rows":
+            return chunk ^ (row & 7)
+        if isinstance(row, int):
+            return chunk ^ ((row & 6) ^ ((row & 1) << 2))
+        return chunk ^ ((row & 6) ^ ((row & 1) << 2))
+
+    def start(self, form: Form, row: Val) -> Val:
+        """Where a row's line starts in a tile."""
+        if self.kind == "codes" and form.line * 4 < _LINE_NBYTES:
+            return (row >> 1) * (_LINE_NBYTES // 4)
+        return row * form.line
+
+
+class Ring:
+    """The copies of one subgroup. `turned` says where a chunk of a row lies."""
+
+    def __init__(self, team: Team, shares: Shares, *, turned: Turned) -> None:
         self.team, self.form, self.k, self.shares = team, team.form, team.k, shares
-        self.is_turned = is_turned
+        self.turned = turned
         form = team.form
         self.k.shared(RING, form.dtype, form.warps * form.ring_elems, 1024)
         if form.is_listed:
             self.k.shared(MARKS, "u32", form.warps * form.stages)
+        if form.codes is not None:
+            self.k.shared(SCALES, "f32", form.warps * form.stages * 2 * form.tile)
         self.base = team.warp * form.ring_elems
         per_row = min(form.chunks, WARP)
         self.own_row = quotient(self.k, team.lane, per_row)
         self.own_chunk = remainder(self.k, team.lane, per_row)
-        self.keys, self.values = team.name_of("k"), team.name_of("v")
-        self.pool = form.parts.at["k"].type.shape[0] if form.is_paged else 0
+        self.keys = team.name_of_input(form.keys_from)
+        self.values = team.name_of_input(form.values_from)
+        self.pool = form.keys_from.type.shape[0] if form.is_paged else 0
         self.token = self.k.op("async_commit", type=TOKEN)
 
     # Where copies go
@@ -61,17 +97,13 @@ class Ring:
             return n // per_row, self.own_chunk + WARP * (n % per_row)
         return n * (WARP // self.form.chunks), self.own_chunk
 
-    def _turned(self, row: Val, chunk: Val) -> Val:
-        return chunk ^ (row & (_TURN - 1)) if self.is_turned else chunk
-
     def _offset(self, n: int) -> tuple[Val, int]:
         """Where copy n goes in a tile: a lane's part, and a number."""
         form = self.form
         beyond, chunk = self._place(n)
-        if self.is_turned:
-            chunk = (chunk ^ (self.own_row & (_TURN - 1))) ^ (beyond & (_TURN - 1))
-        lane_part = self.own_row * form.width + chunk * form.chunk
-        return lane_part, beyond * form.width
+        chunk = self.turned.chunk(self.turned.chunk(chunk, self.own_row), beyond)
+        lane_part = self.turned.start(form, self.own_row) + chunk * form.chunk
+        return lane_part, beyond * form.line
 
     # Where they come from
 
@@ -81,6 +113,7 @@ class Ring:
         self.cursor = segment.copied(team)
         self.tile, self.is_done = team.count(0), team.flag(False)
         self.origin = team.count(0)
+        self.skip = team.count(0)
         if self.form.is_mapped:
             self.slots, self.later, self.turn = team.count(0), team.count(0), team.count(0)
             self.is_run = team.flag(False)
@@ -92,13 +125,16 @@ class Ring:
         """The lane's part of the unit's first row, and the subgroup's first tile."""
         k, parts, form = self.k, self.form.parts, self.form
         lane_part = self.own_chunk * form.chunk
+        if form.begins_late:
+            k.set(self.skip, k.op("min", self.team.first(self.cursor.row), parts.keys - 1))
         head = quotient(k, self.cursor.head, form.cuts)
         if form.is_paged:
-            k.set(self.origin, head * form.width + lane_part)
+            k.set(self.origin, head * form.line + lane_part)
         else:
             row = (self.cursor.row * parts.kv_heads + head) * parts.keys
             row = row if form.is_listed else row + self.own_row
-            k.set(self.origin, row * form.width + lane_part)
+            row = row + self.skip if form.begins_late else row
+            k.set(self.origin, row * form.line + lane_part)
         k.set(self.tile, self.cursor.first + self.team.warp)
         if form.is_listed:
             k.set(self.cursor.end, self.shares.end_of(self.cursor))
@@ -137,12 +173,18 @@ class Ring:
                 return key
             pool = self._pool_slot(self.k.op("max", key, 0))
             return self.k.select(key < 0, key, pool)
-        return self._pool_slot(self.k.op("max", self.k.op("min", at, self.cursor.length - 1), 0))
+        return self._pool_slot(self._key(at))
+
+    def _key(self, at: Val) -> Val:
+        """The key at a place of the unit; past its end the last there is."""
+        inside = self.k.op("max", self.k.op("min", at, self.cursor.length - 1), 0)
+        return inside + self.skip if self.form.begins_late else inside
 
     def _pool_slot(self, key: Val) -> Val:
         team, parts, ix = self.team, self.form.parts, self.team.job.indexer
         row = ix.atom(self.k.copy(self.cursor.row), parts.batch)
-        found = team.job.pull.value(parts.at["read"], (row, ix.atom(self.k.copy(key), parts.keys)))
+        assert self.form.read is not None
+        found = team.job.pull.value(self.form.read, (row, ix.atom(self.k.copy(key), parts.keys)))
         return team.clamped(found, 0, self.pool - 1)
 
     @property
@@ -187,6 +229,8 @@ class Ring:
         k = self.k
         with k.if_(~self.is_done):
             self._copy(self.stage(stage))
+            if self.form.codes is not None:
+                self._copy_scales(self.form.codes, self.scales_of(stage))
             if self.form.is_listed:
                 self._mark(stage)
             self._advance()
@@ -197,23 +241,23 @@ class Ring:
         first = self.tile * form.tile
         left = self.cursor.length - first
         if form.is_listed:
-            line = form.width * (form.parts.kv_heads if form.is_paged else 1)
+            line = form.line * (form.parts.kv_heads if form.is_paged else 1)
             self._copy_slots(target, line)
             return
         if form.is_paged:
-            line = form.parts.kv_heads * form.width
+            line = form.parts.kv_heads * form.line
             with k.if_(self.is_run):
                 slot = k.op("shuffle", self.slots, self.turn * form.tile)
                 self._copy_whole(target, self.origin + (slot + self.own_row) * line, line)
             with k.else_():
                 self._copy_slots(target, line)
             return
-        source = self.origin + first * form.width
+        source = self.origin + first * form.line
         if form.is_even:
-            self._copy_whole(target, source, form.width)
+            self._copy_whole(target, source, form.line)
             return
         with k.if_(left >= form.tile):
-            self._copy_whole(target, source, form.width)
+            self._copy_whole(target, source, form.line)
         with k.else_():
             self._copy_rest(target, source, left)
 
@@ -224,6 +268,35 @@ class Ring:
 
     def _cp(self, name: str, target: Val, source: Val, *is_there: Val) -> None:
         self.k.do("cp_async", target, source, *is_there, dst=RING, mem=name, nbytes=16, bypass=True)
+
+    def scales_of(self, stage: Val) -> Val:
+        """Where the scales of a stage start: those of its keys, then those of its values."""
+        form = self.form
+        return (self.team.warp * form.stages + stage) * (2 * form.tile)
+
+    def at(self, stage: Val) -> Stage:
+        """Where a stage's tile and scales lie."""
+        scales = None if self.form.codes is None else self.scales_of(stage)
+        return Stage(self.stage(stage), scales)
+
+    def _copy_scales(self, codes: tuple[Coded, Coded], target: Val) -> None:
+        """A scale a lane: of the tile's keys, then of its values."""
+        k, team, form = self.k, self.team, self.form
+        row = remainder(k, team.lane, form.tile)
+        if form.is_paged:
+            slot = k.op("shuffle", self.slots, self.turn * form.tile + row)
+            line = slot * form.parts.kv_heads
+            line = line + quotient(k, self.cursor.head, form.cuts)
+        else:
+            key = self._key(self.tile * form.tile + row)
+            head = quotient(k, self.cursor.head, form.cuts)
+            line = (self.cursor.row * form.parts.kv_heads + head) * form.parts.keys + key
+        line = k.copy(line)
+        names = [team.name_of_input(c.scales) for c in codes]
+        with k.if_(team.lane < form.tile):
+            k.do("cp_async", target + team.lane, line, dst=SCALES, mem=names[0], nbytes=4)
+        with k.else_():
+            k.do("cp_async", target + team.lane, line, dst=SCALES, mem=names[1], nbytes=4)
 
     def _mark(self, stage: Val) -> None:
         """Which keys of the tile that was copied to a stage are there, a bit each."""
@@ -261,10 +334,10 @@ class Ring:
         with k.for_(0, form.copies, unroll=1) as n:
             row = self.own_row + quotient(k, n, per_row) * max(WARP // form.chunks, 1)
             inside = remainder(k, n, per_row) * WARP
-            chunk = self._turned(row, self.own_chunk + inside)
-            to = target + row * form.width + chunk * form.chunk
+            chunk = self.turned.chunk(self.own_chunk + inside, row)
+            to = target + self.turned.start(form, row) + chunk * form.chunk
             there = k.op("min", row, last) - self.own_row
-            self._one(to, source + there * form.width + inside * form.chunk)
+            self._one(to, source + there * form.line + inside * form.chunk)
 
     def _copy_slots(self, target: Val, line: int) -> None:
         form, k = self.form, self.k
@@ -309,11 +382,27 @@ class Ring:
         not matter."""
         k, form = self.k, self.form
         values = keys + form.tile_elems
+        if form.codes is not None:
+            self._clean_words(values, left)
+            return
         zeros = k.vec(*(k.lit(0.0) for _ in range(2)))
         if form.dtype != "f32":
             zeros = k.cast(zeros, form.dtype)
         with k.for_(k.op("max", left, 0), form.tile, unroll=1) as row:
-            line = k.copy(values + row * form.width)
-            for first in range(0, form.width // 2, WARP):
+            line = k.copy(values + row * form.line)
+            for first in range(0, form.line // 2, WARP):
                 k.store(RING, line + (self.team.lane + first) * 2, zeros)
+        k.barrier("subgroup")
+
+    def _clean_words(self, values: Val, left: Val) -> None:
+        """The same, a chunk a lane."""
+        k, form = self.k, self.form
+        zero = k.lit(0, U32)
+        with (
+            k.for_(k.op("max", left, 0), form.tile, unroll=1) as row,
+            k.if_(self.team.lane < form.chunks),
+        ):
+            chunk = self.turned.chunk(self.team.lane, row) * form.chunk
+            at = values + self.turned.start(form, row) + chunk
+            k.store(RING, at, k.vec(*(zero for _ in range(form.chunk))))
         k.barrier("subgroup")

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from poot.codegen.gen.attention.parts import Parts, attention_eqn, parts_of
+from poot.codegen.gen.attention.parts import Parts, parts_in
 from poot.ir.attrs import int_attr
 from poot.ir.dtypes import DTYPES
+from poot.ir.graph import Var
 from poot.ir.rules.selected import always_of
+from poot.planner.codes import Coded, coded_pair
+from poot.planner.grouped import HEADS_FIRST, ROWS_FIRST
 from poot.planner.request import Request
 
 WARP = 32
 # Bytes of keys and values that take as long as starting and ending a unit (measured on an H200).
 START_NBYTES = 48 << 10
 COPY_NBYTES = 16
+CODES_A_WORD = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +31,9 @@ class Form:
     "many". With `mergers`, so many groups a unit beyond those `groups` do nothing but add up parts.
     Of selected blocks a unit's keys are the slots of its list (`listed.py`): shares are cut
     for as many as there may be, "fixed", and each unit ends where its list does.
+
+    Where keys and values are kept in codes with a scale a row, `codes` says where both lie; they
+    are copied as words of four codes.
     """
 
     parts: Parts
@@ -38,28 +45,58 @@ class Form:
     residents: int
     cuts: int
     is_matrix: bool
-    is_paged: bool
+    read: Var | None
     lengths: str
     mergers: int = 0
+    codes: tuple[Coded, Coded] | None = None
+    order: int = ROWS_FIRST
 
     @staticmethod
     def of(request: Request) -> Form:
         """The form that a request's schedule names."""
-        parts, get = parts_of(attention_eqn(request.body)), request.schedule.get
+        parts, get = parts_in(request.body), request.schedule.get
         lengths = "fixed" if "len" not in parts.at else "many"
         if "ids" in parts.at:
             lengths = "fixed"
+        elif parts.begin is not None:
+            lengths = "many"
         elif lengths == "many" and parts.batch == 1 and get("spread"):
             lengths = "one"
+        codes = coded_pair(request.body, parts.at)
         return Form(
             parts, get("warps"), get("stages"), get("tile"), get("groups"), get("spread"),
-            get("residents"), get("cuts"), bool(get("matrix")), "read" in parts.at, lengths,
-            get("mergers"),
+            get("residents"), get("cuts"), bool(get("matrix")),
+            parts.at.get("read") if codes is None else codes[0].index, lengths, get("mergers"),
+            codes, dict(request.schedule.params).get("order", ROWS_FIRST),
         )  # fmt: skip
 
     @property
+    def keys_from(self) -> Var:
+        """The input whose rows are keys."""
+        return self.parts.at["k"] if self.codes is None else self.codes[0].codes
+
+    @property
+    def values_from(self) -> Var:
+        return self.parts.at["v"] if self.codes is None else self.codes[1].codes
+
+    @property
     def dtype(self) -> str:
-        return self.parts.at["k"].type.dtype
+        """What the ring holds: elements, or words of codes."""
+        return self.parts.at["k"].type.dtype if self.codes is None else "u32"
+
+    @property
+    def fragments(self) -> str:
+        """What matrix units multiply."""
+        return self.dtype if self.codes is None else "f16"
+
+    @property
+    def line(self) -> int:
+        """What a row of keys takes of the ring."""
+        return self.width if self.codes is None else self.width // CODES_A_WORD
+
+    @property
+    def is_paged(self) -> bool:
+        return self.read is not None
 
     @property
     def width(self) -> int:
@@ -87,14 +124,30 @@ class Form:
         return self.is_paged or self.is_listed
 
     @property
+    def begins_late(self) -> bool:
+        """Whether rows may not see their first keys."""
+        return self.parts.begin is not None or self.skipped > 0
+
+    @property
+    def skipped(self) -> int:
+        """The first keys that no row sees: a window bounds the one query row there is."""
+        window = self.parts.window
+        return 0 if window is None else max(0, (self.parts.causal or 0) + 1 - window)
+
+    @property
+    def end(self) -> int:
+        """The key that every row ends before: causal bounds the one query row there is."""
+        causal = self.parts.causal
+        return self.parts.keys if causal is None else max(0, min(self.parts.keys, causal + 1))
+
+    @property
     def most(self) -> int:
-        """The most keys that a row sees: causal bounds the one query row there is."""
+        """The most keys that a row sees."""
         if self.is_listed:
             ratio, listed = int_attr(self.parts.eqn, "ratio"), self.parts.at["ids"].type.shape[3]
             slots = listed * ratio + always_of(self.parts.eqn.attr("always")).reach(ratio)
             return min(slots, -(-self.parts.keys // ratio) * ratio)
-        causal = self.parts.causal
-        return self.parts.keys if causal is None else max(0, min(self.parts.keys, causal + 1))
+        return max(0, self.end - self.skipped)
 
     @property
     def is_even(self) -> bool:
@@ -104,13 +157,13 @@ class Form:
 
     @property
     def chunk(self) -> int:
-        """Elements that one copy of a lane moves."""
+        """What one copy of a lane moves of the ring."""
         return COPY_NBYTES // DTYPES[self.dtype].nbytes
 
     @property
     def chunks(self) -> int:
         """Copies in a row of keys."""
-        return self.width // self.chunk
+        return self.line // self.chunk
 
     @property
     def copies(self) -> int:
@@ -119,7 +172,7 @@ class Form:
 
     @property
     def tile_elems(self) -> int:
-        return self.tile * self.width
+        return self.tile * self.line
 
     @property
     def stage_elems(self) -> int:
@@ -147,6 +200,11 @@ class Form:
         groups share a unit, time is latency; else they would only be in the way (measured on an
         H200)."""
         return self.spread > 1
+
+    @property
+    def is_by_heads(self) -> bool:
+        """Whether shares run over the rows of a key head, then over those of the next."""
+        return self.order == HEADS_FIRST
 
     @property
     def is_split(self) -> bool:

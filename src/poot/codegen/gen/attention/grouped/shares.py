@@ -201,7 +201,7 @@ class Shares:
         with k.if_(team.group < groups):
             start = k.copy(self.start_of(team.group))
             stop = k.copy(self.start_of(team.group + 1))
-            begin, finish = self._find(start, stop, least, most)
+            begin, finish = self._find(start, stop, least, most, total)
             k.set(go, self._order(segment, start, stop, begin, finish))
         return k.copy(go)
 
@@ -220,7 +220,7 @@ class Shares:
         return k.select(is_long, found, found + share.extra)
 
     def _find(
-        self, start: Val, stop: Val, least: Val, most: Val
+        self, start: Val, stop: Val, least: Val, most: Val, total: Val
     ) -> tuple[tuple[Val, ...], tuple[Val, ...]]:
         """(row, head, tiles, coordinate) of the units that hold the share's start and its end."""
         if self.form.lengths == "fixed":
@@ -233,8 +233,25 @@ class Shares:
             ):  # fmt: skip
                 self._assign(registers, found)
         with self.k.else_():
-            self._search(start, stop, begin, finish)
+            if self.form.is_by_heads:
+                self._search_by_heads(start, stop, total, begin, finish)
+            else:
+                self._search(start, stop, begin, finish)
         return begin, finish
+
+    def _search_by_heads(
+        self, start: Val, stop: Val, total: Val, begin: tuple[Val, ...], finish: tuple[Val, ...]
+    ) -> None:
+        """As `_search`, where a head's rows follow one another and cost `total` together."""
+        k = self.k
+        found: list[Val] = []
+        for cost in (start, stop - 1):
+            head = k.copy(quotient(k, cost, total))
+            found += [head, k.copy(cost - head * total)]
+        self._scan(found[1], found[3] + 1, 1, begin, finish)
+        for registers, head in ((begin, found[0]), (finish, found[2])):
+            k.set(registers[1], head)
+            k.set(registers[3], registers[3] + head * total)
 
     def _assign(self, registers: tuple[Val, ...], values: tuple[Val, ...]) -> None:
         for register, value in zip(registers, values, strict=True):
@@ -245,15 +262,36 @@ class Shares:
         heads, each = self.form.sets, tiles + self.form.start_cost
         literal = each.literal
         unit = quotient(self.k, cost, each if literal is None else int(literal))
-        row, head = self._split(unit, heads)
+        if self.form.is_by_heads:
+            head, row = self._split(unit, self.form.parts.batch)
+        else:
+            row, head = self._split(unit, heads)
         return row, head, tiles, unit * each
 
     def _search(
         self, start: Val, stop: Val, begin: tuple[Val, ...], finish: tuple[Val, ...]
     ) -> None:
-        """A scan over the rows, a lane a row; the one row that holds a coordinate tells all."""
+        """The units of a row follow one another."""
+        k = self.k
+        self._scan(start, stop, self.form.sets, begin, finish)
+        for registers, cost in ((begin, start), (finish, stop - 1)):
+            _, head, tiles, low = registers
+            each = k.copy(tiles + self.form.start_cost)
+            k.set(head, quotient(k, cost - low, each))
+            k.set(low, low + head * each)
+
+    def _scan(
+        self,
+        start: Val,
+        stop: Val,
+        heads: int,
+        begin: tuple[Val, ...],
+        finish: tuple[Val, ...],
+    ) -> None:
+        """A scan over the rows, a lane a row, each `heads` times its cost; the one row that holds a
+        coordinate tells all."""
         team, k, form = self.team, self.k, self.form
-        heads, carry = form.sets, team.count(0)
+        carry = team.count(0)
         for register in (*begin, *finish):
             k.set(register, 0)
         with k.for_(0, form.parts.batch, WARP, unroll=1) as first:
@@ -270,11 +308,6 @@ class Shares:
             self._tell(finish, holds, row, tiles, low)
             last = k.op("subgroup_broadcast", sum_, lane=WARP - 1)
             k.set(carry, carry + last)
-        for registers, cost in ((begin, start), (finish, stop - 1)):
-            _, head, tiles, low = registers
-            each = k.copy(tiles + form.start_cost)
-            k.set(head, quotient(k, cost - low, each))
-            k.set(low, low + head * each)
 
     def _tell(self, registers: tuple[Val, ...], holds: Val, row: Val, tiles: Val, low: Val) -> None:
         k, none = self.k, self.team.number(0)
@@ -341,16 +374,10 @@ class Shares:
                 k.set(leave, share.first > 0)
             with k.if_(leave):
                 k.set(s.cost, s.cost + s.tiles + self.form.start_cost)
-                k.set(s.head, s.head + 1)
-                with k.if_(s.head.eq(self.form.sets)):
-                    k.set(s.head, 0)
-                    k.set(s.row, s.row + 1)
-                    if s.visit is None:
-                        with k.if_((s.row < self.form.parts.batch) & (s.cost < share.stop)):
-                            self._measure(s)
-                if s.visit is not None:
-                    with k.if_((s.row < self.form.parts.batch) & (s.cost < share.stop)):
-                        self._measure(s)
+                if self.form.is_by_heads:
+                    self._next_row(s)
+                else:
+                    self._next_head(s)
             with k.if_(s.cost < share.stop):
                 k.set(s.first, 0)
                 k.set(s.end, s.tiles)
@@ -363,6 +390,31 @@ class Shares:
                     k.set(s.end, s.tiles)
                     k.set(found, team.truth(True))
         return k.copy(found)
+
+    def _next_head(self, s: Segment) -> None:
+        """The next head of the row, or the first of the next."""
+        k = self.k
+        k.set(s.head, s.head + 1)
+        with k.if_(s.head.eq(self.form.sets)):
+            k.set(s.head, 0)
+            k.set(s.row, s.row + 1)
+            if s.visit is None:
+                self._measure_inside(s)
+        if s.visit is not None:
+            self._measure_inside(s)
+
+    def _next_row(self, s: Segment) -> None:
+        """The next row of the head, or the first of the next."""
+        k = self.k
+        k.set(s.row, s.row + 1)
+        with k.if_(s.row.eq(self.form.parts.batch)):
+            k.set(s.row, 0)
+            k.set(s.head, s.head + 1)
+        self._measure_inside(s)
+
+    def _measure_inside(self, s: Segment) -> None:
+        with self.k.if_((s.row < self.form.parts.batch) & (s.cost < self.share.stop)):
+            self._measure(s)
 
     def _enter(self, s: Segment, row: Val, head: Val, cost: Val) -> None:
         k = self.k

@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from poot.codegen.gen.attention.grouped.shape import WARP, Form
+from poot.codegen.gen.attention.keys import begin_at
 from poot.codegen.gen.job import Job
 from poot.codegen.kir.build import BOOL, I32, U32, KernelBuilder, Val
 from poot.ir.graph import Var
@@ -52,18 +53,33 @@ class Team:
 
     def name_of(self, operand: str) -> str:
         """The parameter that holds an operand: an input of the step's."""
-        var = self.form.parts.at[operand]
+        return self.name_of_input(self.form.parts.at[operand])
+
+    def name_of_input(self, var: Var) -> str:
         name = input_name(self.job, var)
-        assert name is not None, operand
+        assert name is not None, var
         return name
 
     def length(self, row: Val) -> Val:
-        """The keys that a batch row sees, 0 .. keys."""
-        parts = self.form.parts
-        if "len" not in parts.at:
-            return self.number(self.form.most)
+        """How many keys a batch row sees, 0 .. keys."""
+        form, parts = self.form, self.form.parts
+        if form.is_listed or ("len" not in parts.at and parts.begin is None):
+            return self.number(form.most)
+        end = self.number(form.end)
+        if "len" in parts.at:
+            at = self.job.indexer.atom(self.k.copy(row), parts.batch)
+            end = self.clamped(self.job.pull.value(parts.at["len"], (at,)), 0, form.end)
+        return self.k.op("max", end - self.first(row), 0) if form.begins_late else end
+
+    def first(self, row: Val) -> Val:
+        """The first key that a batch row sees, 0 .. keys."""
+        form, parts = self.form, self.form.parts
+        least = min(form.skipped, parts.keys)
+        if parts.begin is None:
+            return self.number(least)
         at = self.job.indexer.atom(self.k.copy(row), parts.batch)
-        return self.clamped(self.job.pull.value(parts.at["len"], (at,)), 0, self.form.most)
+        found = begin_at(self.job, parts, parts.begin, at)
+        return self.k.op("max", found, least) if least else found
 
     def tiles(self, length: Val) -> Val:
         """Tiles of a unit: one at least, so that a row without keys is a unit like others."""

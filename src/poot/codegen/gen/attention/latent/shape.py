@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from poot.codegen.gen.attention.grouped.team import quotient
 from poot.codegen.gen.attention.keys import key_range
-from poot.codegen.gen.attention.parts import Parts, attention_eqn, parts_of
+from poot.codegen.gen.attention.parts import Parts, parts_in
 from poot.codegen.gen.index import ZERO
 from poot.codegen.gen.job import Job
 from poot.codegen.kir.build import I32, Val
@@ -32,7 +32,7 @@ class Form:
     @staticmethod
     def of(request: Request) -> Form:
         """The form that a request's schedule names."""
-        parts, get = parts_of(attention_eqn(request.body)), request.schedule.get
+        parts, get = parts_in(request.body), request.schedule.get
         own = rows_of(request.body, parts.at["k"], parts.at.get("read"))
         assert own is not None
         shared = rows_of(request.body, parts.at["k_shared"], None) if parts.shared else None
