@@ -15,6 +15,7 @@ from poot.codegen.gen.attention.tiled.kernel import lower_tiled
 from poot.codegen.gen.elementwise import lower_elementwise
 from poot.codegen.gen.lowered import Lowered
 from poot.codegen.gen.matmul.direct import lower_gemv
+from poot.codegen.gen.matmul.matrix.fragments import lower_matrix
 from poot.codegen.gen.matmul.panels import lower_panels
 from poot.codegen.gen.matmul.stream.kernel import lower_stream
 from poot.codegen.gen.matmul.tiled import lower_gemm
@@ -44,6 +45,7 @@ SCHEDULES: dict[str, Callable[[Request, DeviceLimits], Lowered]] = {
     "held_topk": lower_held_topk,
     "key_blocks": lower_key_blocks,
     "latent": lower_latent,
+    "matrix": lower_matrix,
     "panels": lower_panels,
     "ranked_topk": lower_ranked_topk,
     "reduce": lower_reduce,

@@ -1,0 +1,192 @@
+"""The numbers of products on matrix units: tiles, operands, and which tile a group has."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from poot.codegen.gen.index import Index
+from poot.codegen.gen.job import Job, needed_by
+from poot.codegen.gen.matmul.parts import Products, Segment
+from poot.ir.attrs import ints_attr
+from poot.ir.contiguity import is_summed_axis_in_a_row
+from poot.ir.graph import Eqn, Graph, Var
+from poot.planner.matrix import (
+    PANEL,
+    SLICE,
+    Precision,
+    exact_dtype,
+    is_turned,
+    parts_of,
+    precision_of,
+)
+from poot.planner.request import Request
+
+CHUNK = 8  # elements of 16 bits in 16 bytes
+CHUNKS = PANEL // CHUNK
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One operand. Its tile in workgroup memory has `extent` rows (columns of the product, for a
+    right one) by PANEL terms, terms in a row; `is_turned`: terms by columns, in panels of PANEL
+    columns. It is `parts` such tiles one after the other. `source` is the number of the body's
+    input that holds it as it is, in 16 bits, or None where it is computed."""
+
+    var: Var
+    product: Eqn
+    is_left: bool
+    is_turned: bool
+    parts: int
+    extent: int
+    source: int | None
+
+    @property
+    def lines(self) -> int:
+        """Rows of 128 bytes in a panel."""
+        return PANEL if self.is_turned else self.extent
+
+    @property
+    def panels(self) -> int:
+        return self.extent // PANEL if self.is_turned else 1
+
+    @property
+    def elems(self) -> int:
+        """Elements of one part."""
+        return self.extent * PANEL
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """A segment in tiles of m rows by n columns of each of its products. Tiles of rows go in
+    sections of `section`; within one, all of them for a tile of columns, then the next."""
+
+    segment: Segment
+    m: int
+    n: int
+    section: int
+    left: Side
+    rights: tuple[Side, ...]
+
+    @property
+    def steps(self) -> int:
+        """Steps of PANEL terms."""
+        return -(-self.segment.depth // PANEL)
+
+    @property
+    def grid(self) -> tuple[int, int, int, int]:
+        """Batches, sections, tiles of columns, tiles of rows in a section."""
+        s = self.segment
+        tiles = -(-s.rows // self.m)
+        return s.batches, tiles // self.section, -(-s.cols // self.n), self.section
+
+    @property
+    def count(self) -> int:
+        a, b, c, d = self.grid
+        return a * b * c * d
+
+    @property
+    def right_elems(self) -> int:
+        return sum(side.elems * side.parts for side in self.rights)
+
+    @property
+    def left_elems(self) -> int:
+        return self.left.elems * self.left.parts
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """All tiles of a request, and its precision."""
+
+    tiles: tuple[Tile, ...]
+    precision: Precision
+
+    @staticmethod
+    def of(request: Request, products: Products) -> Form:
+        """The form that a request's schedule names."""
+        body, get = request.body, request.schedule.get
+        makers = {v.id: e for e in body.eqns for v in e.outs}
+        every = [p for s in products.segments for p in s.products]
+        precision = precision_of(makers, every)
+        unit = PANEL if is_turned(makers, every) else min(SLICE, get("tile_n"))
+        tiles: list[Tile] = []
+        for segment in products.segments:
+            n = max(get("tile_n") // len(segment.products) // unit, 1) * unit
+            first = segment.products[0]
+            left = _side(body, makers, first, precision.dtype, get("tile_m"), is_left=True)
+            rights = tuple(
+                _side(body, makers, p, precision.dtype, n, is_left=False) for p in segment.products
+            )
+            tiles.append(Tile(segment, get("tile_m"), n, get("section"), left, rights))
+        return Form(tuple(tiles), precision)
+
+    @property
+    def count(self) -> int:
+        return sum(t.count for t in self.tiles)
+
+    @property
+    def left_elems(self) -> int:
+        """A step's left operand."""
+        return max(t.left_elems for t in self.tiles)
+
+    @property
+    def right_elems(self) -> int:
+        """A step's right operands."""
+        return max(t.right_elems for t in self.tiles)
+
+    @property
+    def sides(self) -> tuple[Side, ...]:
+        return tuple(side for t in self.tiles for side in (t.left, *t.rights))
+
+    def words(self, job: Job) -> set[int]:
+        """Ids of the inputs that are read to compute operands: by words, where they are narrow."""
+        computed = [side.var for side in self.sides if side.source is None]
+        copied = {job.request.body.inputs[s.source].var.id for s in self.sides
+                  if s.source is not None}  # fmt: skip
+        return needed_by(job.request.body, computed) - copied
+
+
+def _side(
+    body: Graph, makers: dict[int, Eqn], product: Eqn, dtype: str, extent: int, *, is_left: bool
+) -> Side:
+    var = product.ins[0 if is_left else 1]
+    turned = not is_left and not is_summed_axis_in_a_row(makers, product)
+    own = exact_dtype(makers, var)
+    parts = 1 if dtype == "f16" else parts_of(own)
+    is_swapped = not is_left and not turned
+    source = _source(body, makers, var, is_swapped=is_swapped) if own == dtype else None
+    return Side(var, product, is_left, turned, parts, extent, source)
+
+
+def _source(body: Graph, makers: dict[int, Eqn], var: Var, *, is_swapped: bool) -> int | None:
+    """The input that holds an operand's elements in its own order (its last two axes swapped, where
+    `is_swapped`), in rows of whole 16 bytes; None where none does."""
+    row = var.type.shape[-2 if is_swapped else -1]
+    while (eqn := makers.get(var.id)) is not None:
+        if eqn.op == "transpose" and is_swapped and _swaps(eqn):
+            is_swapped = False
+        elif not (eqn.op == "reshape" and not is_swapped) and eqn.op != "cast":
+            return None
+        var = eqn.ins[0]
+    found = [n for n, i in enumerate(body.inputs) if i.var.id == var.id]
+    return None if is_swapped or row % CHUNK or not found else found[0]
+
+
+def _swaps(eqn: Eqn) -> bool:
+    """Whether a transpose swaps the last two axes alone."""
+    rank = len(eqn.out.type.shape)
+    return ints_attr(eqn, "perm") == (*range(rank - 2), rank - 1, rank - 2)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Which tile of a segment: batch, and its first row and column."""
+
+    batch: Index
+    row: Index
+    col: Index
+
+
+def place_of(job: Job, tile: Tile, number: Index) -> Place:
+    """The tile of that number in its segment."""
+    batch, section, col, row = job.indexer.split(number, tile.grid)
+    return Place(batch, (section * tile.section + row) * tile.m, col * tile.n)

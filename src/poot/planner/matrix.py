@@ -1,0 +1,251 @@
+"""Schedules on matrix units: `matrix_ring` on warpgroup products, `matrix` on those of a subgroup.
+
+Units multiply 16-bit numbers and sum in f32. An operand that 16 bits don't hold goes in as several
+bf16 parts that add up to it: f32 as three, f16 beside it as two. Of the products of parts those
+are left out that lie below f32's last place. So no product is less exact than one of f32 numbers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from poot.ir.contiguity import is_summed_axis_in_a_row
+from poot.ir.dtypes import is_float
+from poot.ir.graph import Eqn, Graph, Var
+from poot.limits import DeviceLimits
+from poot.planner.request import Schedule
+from poot.planner.spills import new_part
+
+# Columns of a panel: 128 bytes of 16 bits. Terms that a step of the ring holds.
+PANEL = 64
+# Rows from which units pay, and columns and terms; less is left to other schedules.
+LEAST_ROWS, LEAST = 9, 64
+# Rows of a warpgroup's product, and columns that a lane's registers hold sums for.
+ROWS, MOST_COLUMNS = 64, 256
+# f32 columns of a staged slice of sums, and the elements from one row of it to the next.
+SLICE, PITCH = 32, 40
+# Registers of the role that fills the ring where it computes, where it only asks, and of the others.
+FILLS, ASKS, SUMS, MORE_SUMS = 88, 40, 208, 232
+# Significant bits of each dtype, a bf16 part's, and parts that matter.
+_BITS = {"f32": 24, "f16": 11, "bf16": 8, "f8e4m3": 4, "i8": 8, "u8": 8}
+_IN_F16 = ("f16", "f8e4m3", "i8", "u8")
+_IN_EACH = ("f8e4m3", "i8", "u8")
+_PART_BITS, _MOST_PARTS = 8, 3
+# Families of fragments that multiply within a subgroup: lanes, and the architectures (HIP) of each.
+FAMILIES = {
+    "mfma": (64, ("gfx90a", "gfx940", "gfx941", "gfx942", "gfx950")),
+    "wmma": (32, ("gfx1100", "gfx1101", "gfx1102", "gfx1103", "gfx1150", "gfx1151", "gfx1152")),
+}
+_MOVES = ("transpose", "reshape", "broadcast", "slice")
+# Of an H200: products a clock of a compute unit, bytes a clock that it gets from the level-2 cache,
+# clocks that a tile takes before its first and after its last product.
+_PRODUCTS, _NBYTES, _AROUND = 2048, 32, 2500
+
+
+@dataclass(frozen=True, slots=True)
+class Precision:
+    """The dtype that units multiply, and how many parts of it each operand is."""
+
+    dtype: str
+    left: int
+    right: int
+
+    @property
+    def pairs(self) -> tuple[tuple[int, int], ...]:
+        return pairs_of(self.left, self.right)
+
+
+def pairs_of(left: int, right: int) -> tuple[tuple[int, int], ...]:
+    """The (left, right) parts whose products count, the largest last."""
+    every = [(i, j) for i in range(left) for j in range(right)]
+    return tuple(sorted((p for p in every if sum(p) < _MOST_PARTS), key=sum, reverse=True))
+
+
+def widens(eqn: Eqn) -> bool:
+    """Whether a cast keeps every number that its operand's dtype has."""
+    source, dtype = eqn.ins[0].type.dtype, eqn.out.type.dtype
+    return source == dtype or source in (_BITS if dtype == "f32" else _IN_EACH)
+
+
+def parts_of(dtype: str) -> int:
+    """Parts of bf16 that add up to any number of a dtype."""
+    return -(-_BITS[dtype] // _PART_BITS)
+
+
+def exact_dtype(makers: Mapping[int, Eqn], var: Var) -> str:
+    """The narrowest dtype known to hold a value's elements: what it was before it was widened."""
+    while (eqn := makers.get(var.id)) is not None:
+        if eqn.op not in _MOVES and not (eqn.op == "cast" and widens(eqn)):
+            break
+        var = eqn.ins[0]
+    return var.type.dtype
+
+
+def precision_of(makers: Mapping[int, Eqn], products: list[Eqn]) -> Precision:
+    """One precision for products that share a left operand."""
+    left = exact_dtype(makers, products[0].ins[0])
+    rights = [exact_dtype(makers, p.ins[1]) for p in products]
+    if "f16" in (left, *rights) and all(d in _IN_F16 for d in (left, *rights)):
+        return Precision("f16", 1, 1)
+    return Precision("bf16", parts_of(left), max(map(parts_of, rights)))
+
+
+def family_of(limits: DeviceLimits) -> str:
+    """The fragments that a device's subgroups multiply, or ""."""
+    if limits.target == "ptx":
+        return "mma" if limits.has_matrix_units and limits.subgroup == 32 else ""
+    if limits.target != "hip":
+        return ""
+    arch = limits.arch.partition(":")[0]
+    found = (f for f, (lanes, archs) in FAMILIES.items()
+             if arch in archs and limits.subgroup == lanes)  # fmt: skip
+    return next(found, "")
+
+
+def has_warpgroups(limits: DeviceLimits) -> bool:
+    """Whether a device multiplies by warpgroups and copies boxes of tensors."""
+    return limits.target == "ptx" and limits.arch == "sm_90a" and limits.has_tensor_maps
+
+
+def together(body: Graph, products: list[Eqn], updates: tuple[tuple[int, int], ...]) -> int:
+    """How many products at the most some outputs need at once, directly or by one another."""
+    reached = {p.out.id: {p.out.id} for p in products}
+    for eqn in body.eqns:
+        for ids in reached.values():
+            if any(v.id in ids for v in eqn.ins):
+                ids.update(v.id for v in eqn.outs)
+    groups: list[set[int]] = []
+    for n in range(len(body.outputs)):
+        part = new_part(body, updates, n)
+        mine = {id for id, ids in reached.items() if part.id in ids}
+        for group in [g for g in groups if g & mine]:
+            groups.remove(group)
+            mine |= group
+        groups.append(mine)
+    return max(map(len, groups), default=1)
+
+
+def is_turned(makers: Mapping[int, Eqn], products: list[Eqn]) -> bool:
+    """Whether of some right operand columns lie in a row, rather than terms of the sum."""
+    return not all(is_summed_axis_in_a_row(makers, p) for p in products)
+
+
+def why_not_matrix(
+    body: Graph, products: list[Eqn], updates: tuple[tuple[int, int], ...], limits: DeviceLimits
+) -> str:
+    """What keeps a step from matrix units, or ""."""
+    if not family_of(limits):
+        return f"{limits.name} has no matrix units that poot speaks to"
+    rows, cols = products[0].out.type.shape[-2:]
+    depth = products[0].ins[0].type.shape[-1]
+    if rows < LEAST_ROWS or min(cols, depth) < LEAST or not math.prod(products[0].out.type.shape):
+        return f"{rows} x {depth} by {depth} x {cols} is little work for matrix units"
+    if any(e.op == "reduce" for e in body.eqns):
+        return "a fold stands before the products"
+    makers = {v.id: e for e in body.eqns for v in e.outs}
+    for product in products:
+        dtypes = [exact_dtype(makers, v) for v in product.ins]
+        if not is_float(product.out.type.dtype) or any(d not in _BITS for d in dtypes):
+            return f"matrix units multiply no {' by '.join(dtypes)}"
+    count = together(body, products, updates)
+    least = PANEL if is_turned(makers, products) else SLICE
+    if count * least > MOST_COLUMNS // 2:
+        return f"{count} products that an output needs at once"
+    return ""
+
+
+def choose_matrix(
+    body: Graph, products: list[Eqn], updates: tuple[tuple[int, int], ...], limits: DeviceLimits
+) -> tuple[Schedule, str]:
+    """The schedule of products that `why_not_matrix` says nothing against."""
+    makers = {v.id: e for e in body.eqns for v in e.outs}
+    work = _Work.of(body, makers, products, updates, limits)
+    params = work.ring() if has_warpgroups(limits) else work.plain()
+    name = "matrix_ring" if has_warpgroups(limits) else "matrix"
+    parts = work.precision
+    what = f"{parts.left} x {parts.right} parts of {parts.dtype}"
+    shape = f"{work.rows} x {work.depth} by {work.depth} x {work.columns}"
+    reason = f"{shape} in tiles of {params['tile_m']} x {params['tile_n']}, {what}"
+    return Schedule(name, tuple(sorted(params.items()))), reason
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """What there is to multiply: `columns` of all products, `count` that an output needs at
+    once."""
+
+    limits: DeviceLimits
+    precision: Precision
+    batches: int
+    rows: int
+    columns: int
+    depth: int
+    count: int
+    least: int
+
+    @staticmethod
+    def of(
+        body: Graph, makers: Mapping[int, Eqn], products: list[Eqn],
+        updates: tuple[tuple[int, int], ...], limits: DeviceLimits,
+    ) -> _Work:  # fmt: skip
+        shape = products[0].out.type.shape
+        return _Work(
+            limits, precision_of(makers, products), math.prod(shape[:-2]), shape[-2],
+            sum(p.out.type.shape[-1] for p in products), products[0].ins[0].type.shape[-1],
+            together(body, products, updates), PANEL if is_turned(makers, products) else SLICE,
+        )  # fmt: skip
+
+    def nbytes(self, m: int, n: int) -> int:
+        """A step's operands in workgroup memory."""
+        return (self.precision.left * m + self.precision.right * n) * PANEL * 2
+
+    def tiles(self, m: int, n: int) -> int:
+        return self.batches * -(-self.rows // m) * -(-self.columns // n)
+
+    def clocks(self, m: int, n: int) -> float:
+        """About how long all tiles take, on units that take one at a time."""
+        products = m * n * PANEL * len(self.precision.pairs) / _PRODUCTS
+        step = max(products, self.nbytes(m, n) / _NBYTES)
+        turns = -(-self.tiles(m, n) // self.limits.compute_units)
+        return turns * (-(-self.depth // PANEL) * step + _AROUND)
+
+    def best(self, heights: list[int], widths: list[int], room: int) -> tuple[int, int]:
+        """The tile of least time of which two steps fit."""
+        fits = [
+            (m, n) for m in heights for n in widths
+            if n >= self.count * self.least and 2 * self.nbytes(m, n) <= room
+        ]  # fmt: skip
+        if not fits:
+            fits = [(min(heights), max(min(widths), self.count * self.least))]
+        return min(fits, key=lambda t: (self.clocks(*t), t[0] * t[1]))
+
+    def section(self, m: int) -> int:
+        """Tiles of rows that are done side by side for each tile of columns: a divisor of all, whose
+        left operand takes a part of the level-2 cache."""
+        tiles = -(-self.rows // m)
+        most = max(1, (12 << 20) // (m * self.depth * 4))
+        return next(n for n in range(min(most, tiles), 0, -1) if tiles % n == 0)
+
+    def ring(self) -> dict[str, int]:
+        heights = [ROWS] if self.rows <= ROWS else [ROWS, 2 * ROWS]
+        room = self.limits.workgroup_nbytes - 2048
+        staged = ROWS * PITCH * 4 * self.count
+        m, n = self.best(heights, [32, 64, 128, 192, 256], room - 2 * staged)
+        stages = (room - m // ROWS * staged) // self.nbytes(m, n)
+        groups = min(self.limits.compute_units, self.tiles(m, n) + 2)
+        return {"tile_m": m, "tile_n": n, "stages": min(8, stages), "groups": groups,
+                "section": self.section(m)}  # fmt: skip
+
+    def plain(self) -> dict[str, int]:
+        height = 16 if self.rows <= 16 else 32 if self.rows <= 32 else 64
+        heights = [height, 128] if self.rows > 64 else [height]
+        staged = 8 * 32 * PITCH * 4 * self.count
+        room = self.limits.workgroup_nbytes - staged
+        m, n = self.best(heights, [64, 128], room)
+        warps_m = 1 if m <= 32 else 2
+        warps_n = 4 if m in (16, 32, 128) else 2
+        stages = max(1, min(3 if self.limits.has_async_copy else 2, room // self.nbytes(m, n)))
+        return {"tile_m": m, "tile_n": n, "warps_m": warps_m, "warps_n": warps_n,
+                "stages": stages, "section": self.section(m)}  # fmt: skip
