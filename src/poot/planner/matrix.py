@@ -24,8 +24,9 @@ PANEL = 64
 LEAST_ROWS, LEAST = 9, 64
 # Rows of a warpgroup's product, and columns that a lane's registers hold sums for.
 ROWS, MOST_COLUMNS = 64, 256
-# f32 columns of a staged slice of sums, and the elements from one row of it to the next.
-SLICE, PITCH = 32, 40
+# f32 columns of a slice of sums on its way out, of a warpgroup's and of a subgroup's tile, and what
+# is left free after each row of one: so lanes of a fragment write to banks apart.
+SLICE, NARROW, SPARE = 32, 16, 8
 # Registers of the role that fills the ring where it computes, where it only asks, and of the others.
 FILLS, ASKS, SUMS, MORE_SUMS = 88, 40, 208, 232
 # Significant bits of each dtype, a bf16 part's, and parts that matter.
@@ -231,7 +232,7 @@ class _Work:
     def ring(self) -> dict[str, int]:
         heights = [ROWS] if self.rows <= ROWS else [ROWS, 2 * ROWS]
         room = self.limits.workgroup_nbytes - 2048
-        staged = ROWS * PITCH * 4 * self.count
+        staged = ROWS * (SLICE + SPARE) * 4 * self.count
         m, n = self.best(heights, [32, 64, 128, 192, 256], room - 2 * staged)
         stages = (room - m // ROWS * staged) // self.nbytes(m, n)
         groups = min(self.limits.compute_units, self.tiles(m, n) + 2)
@@ -241,11 +242,16 @@ class _Work:
     def plain(self) -> dict[str, int]:
         height = 16 if self.rows <= 16 else 32 if self.rows <= 32 else 64
         heights = [height, 128] if self.rows > 64 else [height]
-        staged = 8 * 32 * PITCH * 4 * self.count
-        room = self.limits.workgroup_nbytes - staged
+        staged = {m: m * warps_of(m)[1] * (NARROW + SPARE) * 4 * self.count for m in heights}
+        room = self.limits.workgroup_nbytes - max(staged.values())
         m, n = self.best(heights, [64, 128], room)
-        warps_m = 1 if m <= 32 else 2
-        warps_n = 4 if m in (16, 32, 128) else 2
+        warps_m, warps_n = warps_of(m)
+        room = self.limits.workgroup_nbytes - staged[m]
         stages = max(1, min(3 if self.limits.has_async_copy else 2, room // self.nbytes(m, n)))
         return {"tile_m": m, "tile_n": n, "warps_m": warps_m, "warps_n": warps_n,
                 "stages": stages, "section": self.section(m)}  # fmt: skip
+
+
+def warps_of(m: int) -> tuple[int, int]:
+    """Subgroups that share a tile of m rows, by rows and by columns."""
+    return (1, 4) if m <= 32 else (2, 2) if m <= ROWS else (2, 4)

@@ -12,7 +12,7 @@ from poot.codegen.gen.matmul.store import store_element
 from poot.codegen.gen.sinks import Sink
 from poot.codegen.kir.build import Val
 from poot.codegen.kir.nodes import Frag
-from poot.planner.matrix import PITCH, SLICE
+from poot.planner.matrix import SPARE
 
 STAGED = "sums"
 # Elements whose epilogues stand side by side.
@@ -21,8 +21,8 @@ _BESIDE = 4
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """A subgroup that stores `rows` rows of a tile, from row `row` and column `col` of it on. It has
-    `rows * PITCH` elements of STAGED a product, from `at` on, for itself: `turn` of them by others.
+    """A subgroup that stores `rows` rows of a tile, from row `row` and column `col` of it on, `width`
+    columns at a time. They lie in STAGED from `at` on, those of the next product `apart` further.
     `lane` is one of `lanes`."""
 
     lane: Val
@@ -32,6 +32,11 @@ class Owner:
     col: Index
     at: Val
     apart: int
+    width: int
+
+    @property
+    def pitch(self) -> int:
+        return self.width + SPARE
 
 
 def need_staged(job: Job, elems: int) -> None:
@@ -47,12 +52,12 @@ def store_sums(
     k = job.k
     frag = sums[0].type
     assert isinstance(frag, Frag), frag
-    width = SLICE if frag.n % SLICE == 0 else frag.n
+    width = min(owner.width, frag.n)
     part = Frag(frag.family, frag.role, frag.m, width, frag.dtype)
     for first in range(0, frag.n, width):
         for n, total in enumerate(sums):
             held = total if frag.n == width else k.op("frag_slice", total, type=part, at=first)
-            k.do("frag_store", base + n * owner.apart, PITCH, held, mem=STAGED)
+            k.do("frag_store", base + n * owner.apart, owner.pitch, held, mem=STAGED)
         k.barrier("subgroup")
         _store_slice(job, tile, place, sinks, owner, first, width)
         k.barrier("subgroup")
@@ -73,7 +78,7 @@ def _store_slice(
             row = place.row + owner.row + line
             col = place.col + owner.col + column + first
             there = ix.below(row, segment.rows) & ix.below(col, segment.cols)
-            at = owner.at + ix.value(line * PITCH + column)
+            at = owner.at + ix.value(line * owner.pitch + column)
             mine = [k.load(STAGED, at + p * owner.apart) for p in range(len(segment.products))]
             own = segment.own(
                 job, place.batch, ix.bounded(row, segment.rows), ix.bounded(col, segment.cols)

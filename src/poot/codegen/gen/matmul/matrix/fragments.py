@@ -21,7 +21,7 @@ from poot.codegen.gen.spill import lower_spilled
 from poot.codegen.kir.build import I32, TOKEN, Val
 from poot.codegen.kir.nodes import Frag
 from poot.limits import DeviceLimits
-from poot.planner.matrix import PANEL, PITCH, family_of, pairs_of
+from poot.planner.matrix import NARROW, PANEL, SPARE, family_of, pairs_of
 from poot.planner.request import Request
 
 LEFT, RIGHT = "left", "right"
@@ -160,7 +160,7 @@ class _Group:
 
     def _store(self, sums: list[Val]) -> None:
         k, job = self.k, self.job
-        each = self.rows * PITCH
+        each = self.rows * (NARROW + SPARE)
         count = len(sums)
         warps = k.threads // job.limits.subgroup
         need_staged(job, warps * count * each)
@@ -168,6 +168,6 @@ class _Group:
         lane = k.op("subgroup_lane", type=I32)
         owner = Owner(
             lane, job.limits.subgroup, self.rows, self.warp_row * self.rows,
-            self.warp_col * self.cols, at, each,
+            self.warp_col * self.cols, at, each, NARROW,
         )  # fmt: skip
         store_sums(job, self.tile, self.place, self.sinks, sums, owner, at)
