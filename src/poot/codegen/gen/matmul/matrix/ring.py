@@ -238,33 +238,43 @@ class _Consumer:
         self.kernel.each_tile(self._tile)
 
     def _tile(self, tile: Tile, place: Place) -> None:
-        k, ring = self.k, self.ring
+        k = self.k
         sums = Frag("wgmma", "acc", ROWS, tile.n, "f32")
         acc = [k.var(k.op("frag_fill", k.lit(0.0), type=sums)) for _ in tile.rights]
-        with k.for_(0, tile.steps, unroll=1, name="q") as step:
-            slot = k.copy(ring.slot)
-            k.do("mbar_wait", slot, ring.parity, mem=FULL)
-            token = self._multiply(tile, slot, acc)
-            k.do("wait", token, pending=1)
-            with k.if_((step > 0) & self.leads):
-                k.do("mbar_arrive", self.before, mem=EMPTY)
-            k.set(self.before, slot)
-            self.kernel.turn(ring)
-        k.do("wait", k.op("wgmma_commit", type=_WGMMA), pending=0)
-        with k.if_(self.leads):
-            k.do("mbar_arrive", self.before, mem=EMPTY)
+        token = self._step(tile, acc, is_first=True)
+        with k.for_(1, tile.steps, unroll=1, name="q"):
+            before = k.copy(self.before)
+            k.do("wait", self._step(tile, acc, is_first=False), pending=1)
+            self._release(before)
+        k.do("wait", token, pending=0)
+        self._release(k.copy(self.before))
         self._store(tile, place, [k.copy(a) for a in acc])
 
-    def _multiply(self, tile: Tile, slot: Val, acc: list[Val]) -> Val:
-        """A step's products begin, the smallest parts first."""
+    def _step(self, tile: Tile, acc: list[Val], *, is_first: bool) -> Val:
+        """A step's products begin; the ring turns."""
+        k, ring = self.k, self.ring
+        slot = k.copy(ring.slot)
+        k.do("mbar_wait", slot, ring.parity, mem=FULL)
+        token = self._multiply(tile, slot, acc, is_first=is_first)
+        k.set(self.before, slot)
+        self.kernel.turn(ring)
+        return token
+
+    def _release(self, slot: Val) -> None:
+        with self.k.if_(self.leads):
+            self.k.do("mbar_arrive", slot, mem=EMPTY)
+
+    def _multiply(self, tile: Tile, slot: Val, acc: list[Val], *, is_first: bool) -> Val:
+        """A step's products, the smallest parts first."""
         k, form = self.k, self.kernel.form
         left = slot * form.left_elems + self.own * (ROWS * PANEL)
         for p, (side, total) in enumerate(zip(tile.rights, acc, strict=True)):
             right = slot * form.right_elems + self.kernel.right_at(tile, p)
-            wide = {"trans_b": True, "stride_b": PANEL * PANEL} if side.is_turned else {}
-            for i, j in pairs_of(tile.left.parts, side.parts):
+            stride = PANEL * PANEL if side.is_turned else None
+            for n, (i, j) in enumerate(pairs_of(tile.left.parts, side.parts)):
                 k.into("wgmma", total, left + i * tile.left.elems, right + j * side.elems, a=LEFT,
-                       b=RIGHT, k=PANEL, **wide)  # fmt: skip
+                       b=RIGHT, k=PANEL, trans_b=side.is_turned, stride_b=stride,
+                       zero=is_first and n == 0)  # fmt: skip
         return k.op("wgmma_commit", type=_WGMMA)
 
     def _store(self, tile: Tile, place: Place, sums: list[Val]) -> None:
