@@ -24,6 +24,7 @@ PANEL = 64
 LEAST_ROWS, LEAST = 9, 64
 # Rows of a warpgroup's product, and columns that a lane's registers hold sums for.
 ROWS, MOST_COLUMNS = 64, 256
+_WIDTHS, _MOST_STAGES, _BARRIERS = (32, 64, 128, 192, 256), 8, 2048
 # f32 columns of a slice of sums on its way out, of a warpgroup's and of a subgroup's tile, and what
 # is left free after each row of one: so lanes of a fragment write to banks apart.
 SLICE, NARROW, SPARE = 32, 16, 8
@@ -133,7 +134,7 @@ def is_turned(makers: Mapping[int, Eqn], products: list[Eqn]) -> bool:
     return not all(is_summed_axis_in_a_row(makers, p) for p in products)
 
 
-def why_not_matrix(
+def _why_not(
     body: Graph, products: list[Eqn], updates: tuple[tuple[int, int], ...], limits: DeviceLimits
 ) -> str:
     """What keeps a step from matrix units, or ""."""
@@ -159,12 +160,17 @@ def why_not_matrix(
 
 def choose_matrix(
     body: Graph, products: list[Eqn], updates: tuple[tuple[int, int], ...], limits: DeviceLimits
-) -> tuple[Schedule, str]:
-    """The schedule of products that `why_not_matrix` says nothing against."""
+) -> tuple[Schedule, str] | str:
+    """The schedule of a step and why, or what keeps it from matrix units."""
+    reason = _why_not(body, products, updates, limits)
+    if reason:
+        return reason
     makers = {v.id: e for e in body.eqns for v in e.outs}
     work = _Work.of(body, makers, products, updates, limits)
     params = work.ring() if has_warpgroups(limits) else work.plain()
     name = "matrix_ring" if has_warpgroups(limits) else "matrix"
+    if params is None:
+        return f"no tile of {work.count} products fits {limits.workgroup_nbytes} bytes"
     parts = work.precision
     what = f"{parts.left} x {parts.right} parts of {parts.dtype}"
     shape = f"{work.rows} x {work.depth} by {work.depth} x {work.columns}"
@@ -212,15 +218,9 @@ class _Work:
         turns = -(-self.tiles(m, n) // self.limits.compute_units)
         return turns * (-(-self.depth // PANEL) * step + _AROUND)
 
-    def best(self, heights: list[int], widths: list[int], room: int) -> tuple[int, int]:
-        """The tile of least time of which two steps fit."""
-        fits = [
-            (m, n) for m in heights for n in widths
-            if n >= self.count * self.least and 2 * self.nbytes(m, n) <= room
-        ]  # fmt: skip
-        if not fits:
-            fits = [(min(heights), max(min(widths), self.count * self.least))]
-        return min(fits, key=lambda t: (self.clocks(*t), t[0] * t[1]))
+    def best(self, tiles: list[tuple[int, int]]) -> tuple[int, int]:
+        """The tile that takes the least time; of equals, the smallest."""
+        return min(tiles, key=lambda t: (self.clocks(*t), t[0] * t[1]))
 
     def section(self, m: int) -> int:
         """Tiles of rows that are done side by side for each tile of columns: a divisor of all, whose
@@ -229,27 +229,50 @@ class _Work:
         most = max(1, (12 << 20) // (m * self.depth * 4))
         return next(n for n in range(min(most, tiles), 0, -1) if tiles % n == 0)
 
-    def ring(self) -> dict[str, int]:
-        heights = [ROWS] if self.rows <= ROWS else [ROWS, 2 * ROWS]
-        room = self.limits.workgroup_nbytes - 2048
+    def ring(self) -> dict[str, int] | None:
+        """The numbers of "matrix_ring", None where no two steps fit."""
+        room = self.limits.workgroup_nbytes - _BARRIERS
         staged = ROWS * (SLICE + SPARE) * 4 * self.count
-        m, n = self.best(heights, [32, 64, 128, 192, 256], room - 2 * staged)
-        stages = (room - m // ROWS * staged) // self.nbytes(m, n)
-        groups = min(self.limits.compute_units, self.tiles(m, n) + 2)
-        return {"tile_m": m, "tile_n": n, "stages": min(8, stages), "groups": groups,
-                "section": self.section(m)}  # fmt: skip
 
-    def plain(self) -> dict[str, int]:
-        height = 16 if self.rows <= 16 else 32 if self.rows <= 32 else 64
-        heights = [height, 128] if self.rows > 64 else [height]
-        staged = {m: m * warps_of(m)[1] * (NARROW + SPARE) * 4 * self.count for m in heights}
-        room = self.limits.workgroup_nbytes - max(staged.values())
-        m, n = self.best(heights, [64, 128], room)
+        def stages(m: int, n: int) -> int:
+            return (room - m // ROWS * staged) // self.nbytes(m, n)
+
+        tiles = [
+            (m, n) for m in _heights(self.rows) for n in _WIDTHS
+            if n >= self.count * self.least and stages(m, n) >= 2
+        ]  # fmt: skip
+        if not tiles:
+            return None
+        m, n = self.best(tiles)
+        groups = min(self.limits.compute_units, self.tiles(m, n) + self.count)
+        return {"tile_m": m, "tile_n": n, "stages": min(_MOST_STAGES, stages(m, n)),
+                "groups": groups, "section": self.section(m)}  # fmt: skip
+
+    def plain(self) -> dict[str, int] | None:
+        """The numbers of "matrix", None where no step fits."""
+
+        def stages(m: int, n: int) -> int:
+            staged = m * warps_of(m)[1] * (NARROW + SPARE) * 4 * self.count
+            return (self.limits.workgroup_nbytes - staged) // self.nbytes(m, n)
+
+        heights = [min(h for h in (16, 32, 64) if h >= min(self.rows, 64))]
+        tiles = [
+            (m, n) for m in (*heights, *([128] if self.rows > 64 else [])) for n in (64, 128, 256)
+            if n >= self.count * max(self.least, 16 * warps_of(m)[1]) and m * n <= 128 * 128
+            and stages(m, n) >= 1
+        ]  # fmt: skip
+        if not tiles:
+            return None
+        deep = [t for t in tiles if stages(*t) >= 2]
+        m, n = self.best(deep or tiles)
         warps_m, warps_n = warps_of(m)
-        room = self.limits.workgroup_nbytes - staged[m]
-        stages = max(1, min(3 if self.limits.has_async_copy else 2, room // self.nbytes(m, n)))
+        most = 3 if self.limits.has_async_copy else 2
         return {"tile_m": m, "tile_n": n, "warps_m": warps_m, "warps_n": warps_n,
-                "stages": stages, "section": self.section(m)}  # fmt: skip
+                "stages": min(most, stages(m, n)), "section": self.section(m)}  # fmt: skip
+
+
+def _heights(rows: int) -> tuple[int, ...]:
+    return (ROWS,) if rows <= ROWS else (ROWS, 2 * ROWS)
 
 
 def warps_of(m: int) -> tuple[int, int]:

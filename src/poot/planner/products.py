@@ -8,7 +8,7 @@ from poot.ir.contiguity import is_summed_axis_in_a_row
 from poot.ir.dtypes import is_integer
 from poot.ir.graph import Eqn, Graph
 from poot.limits import DeviceLimits
-from poot.planner.matrix import choose_matrix, why_not_matrix
+from poot.planner.matrix import choose_matrix
 from poot.planner.powers import power_of_two_below
 from poot.planner.request import Schedule
 from poot.planner.stream import choose_stream, why_not
@@ -56,8 +56,9 @@ def choose_matmul(
     if not why_not(body, products, limits):
         schedule = choose_stream(body, products, limits)
         return schedule, f"{rows} x {depth} by {depth} x {cols}, weights read once in a stream"
-    if not why_not_matrix(body, products, updates, limits):
-        return choose_matrix(body, products, updates, limits)
+    found = choose_matrix(body, products, updates, limits)
+    if not isinstance(found, str):
+        return found
     run = QUANTISED_RUN if _is_quantised(body, products[0]) else RUN
     if limits.is_software:
         params = _software_gemv(rows, cols, run, adjacent, limits)

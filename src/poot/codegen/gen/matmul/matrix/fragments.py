@@ -95,7 +95,7 @@ class _Group:
             if ahead:
                 self._fill(step + ahead, is_sure=False)
             self._multiply(step % self.stages, acc)
-        if token is not None:
+        if ahead and token is not None:
             k.do("wait", token, pending=0)
         self._store([k.copy(a) for a in acc])
 
