@@ -11,15 +11,17 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from poot.ir.attrs import ints_attr
 from poot.ir.contiguity import is_summed_axis_in_a_row
 from poot.ir.dtypes import is_float
 from poot.ir.graph import Eqn, Graph, Var
 from poot.limits import DeviceLimits
-from poot.planner.request import Schedule
+from poot.planner.request import Schedule, Scratch
 from poot.planner.spills import new_part
 
 # Columns of a panel: 128 bytes of 16 bits. Terms that a step of the ring holds.
 PANEL = 64
+CHUNK = 8  # elements of 16 bits in 16 bytes
 # Rows from which units pay, and columns and terms; less is left to other schedules.
 LEAST_ROWS, LEAST = 9, 64
 # Rows of a warpgroup's product, and columns that a lane's registers hold sums for.
@@ -92,6 +94,48 @@ def precision_of(makers: Mapping[int, Eqn], products: list[Eqn]) -> Precision:
     if "f16" in (left, *rights) and all(d in _IN_F16 for d in (left, *rights)):
         return Precision("f16", 1, 1)
     return Precision("bf16", parts_of(left), max(map(parts_of, rights)))
+
+
+def source_of(
+    body: Graph, makers: Mapping[int, Eqn], var: Var, dtype: str, *, is_swapped: bool
+) -> int | None:
+    """The input that holds an operand as units take it: of that dtype, in the operand's own order
+    (its last two axes swapped, where `is_swapped`), in rows of whole 16 bytes. None where none
+    does."""
+    row = var.type.shape[-2 if is_swapped else -1]
+    if exact_dtype(makers, var) != dtype or row % CHUNK:
+        return None
+    while (eqn := makers.get(var.id)) is not None:
+        if eqn.op == "transpose" and is_swapped and _swaps(eqn):
+            is_swapped = False
+        elif not (eqn.op == "reshape" and not is_swapped) and eqn.op != "cast":
+            return None
+        var = eqn.ins[0]
+    found = [n for n, i in enumerate(body.inputs) if i.var.id == var.id]
+    return found[0] if found and not is_swapped else None
+
+
+def _swaps(eqn: Eqn) -> bool:
+    """Whether a transpose swaps the last two axes alone."""
+    rank = len(eqn.out.type.shape)
+    return ints_attr(eqn, "perm") == (*range(rank - 2), rank - 1, rank - 2)
+
+
+def left_pitch(left: Var) -> int:
+    """Elements from a row to the next of a left operand in parts: whole 16 bytes."""
+    return -(-left.type.shape[-1] // CHUNK) * CHUNK
+
+
+def left_scratch(body: Graph) -> tuple[Scratch, ...]:
+    """Where a left operand that no input holds as units take it is put, part by part, by a launch
+    before: [parts, batches, rows, pitch]."""
+    products = [e for e in body.eqns if e.op == "matmul"]
+    makers = {v.id: e for e in body.eqns for v in e.outs}
+    parts, left = precision_of(makers, products), products[0].ins[0]
+    if source_of(body, makers, left, parts.dtype, is_swapped=False) is not None:
+        return ()
+    rows = math.prod(left.type.shape[:-1])
+    return (Scratch(parts.dtype, parts.left * rows * left_pitch(left)),)
 
 
 def family_of(limits: DeviceLimits) -> str:

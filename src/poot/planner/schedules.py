@@ -16,6 +16,7 @@ from poot.limits import DeviceLimits
 from poot.planner.grouped import choose_grouped
 from poot.planner.grouped_split import grouped_split
 from poot.planner.key_blocks import choose_key_blocks
+from poot.planner.matrix import left_scratch
 from poot.planner.panels import choose_panels
 from poot.planner.powers import power_of_two_below
 from poot.planner.products import choose_matmul
@@ -234,6 +235,8 @@ def choose(body: Graph, anchor: str, updates: Updates, limits: DeviceLimits) -> 
     if schedule.name in ("split_kv", "grouped_split"):
         splits = schedule.get("splits")
         scratch = (*scratch, split_scratch(_one(body, "attention"), splits))
+    if schedule.name in ("matrix", "matrix_ring"):
+        scratch = (*scratch, *left_scratch(body))
     if choice:
         reason = f"{reason}; {choice}"
     return Choice(schedule, (Layout(),) * len(body.inputs), scratch, reason)

@@ -12,15 +12,15 @@ from dataclasses import dataclass
 
 from poot.codegen.gen.index import Coords, Index
 from poot.codegen.gen.job import Job
-from poot.codegen.gen.matmul.matrix.shape import CHUNK, CHUNKS, Place, Side, Tile
+from poot.codegen.gen.matmul.matrix.shape import CHUNKS, Place, Side, Tile
 from poot.codegen.gen.matmul.parts import left_coords, right_coords, stretched_batch
 from poot.codegen.kir.build import U32, KernelBuilder, Val
 from poot.codegen.kir.nodes import Ty
-from poot.planner.matrix import PANEL
+from poot.planner.matrix import CHUNK, PANEL
 
 _HIGH = 0xFFFF0000
 # Chunks whose loads stand side by side.
-_BESIDE = 2
+_BESIDE = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,19 +33,35 @@ class Filler:
     threads: int
     dtype: str
 
-    def copy(self, side: Side, place: Place, step: Index, array: str, to: Val) -> None:
-        """Starts copies of a side's tile of a step, to element `to` of an array."""
-        job = self.job
+    def copy(
+        self, side: Side, place: Place, step: Index, array: str, to: Val, *, is_async: bool
+    ) -> None:
+        """A side's tile of a step, to element `to` of an array: copies begin behind the lanes'
+        backs, or go by their registers."""
         assert side.source is not None, side
-        name = f"in{side.source}"
+        k, name = self.job.k, side.source
 
-        def one(chunk: _Chunk) -> None:
-            at = job.indexer.value(self._address(side, place, chunk.lines(0)))
-            there = () if chunk.is_there.literal is True else (chunk.is_there,)
-            job.k.do("cp_async", to + chunk.slot, at, *there, dst=array, mem=name, nbytes=16,
+        def one(chunk: _Chunk, n: int) -> None:
+            at, slot = self._address(side, place, chunk, n), to + (n * side.elems) + chunk.slot
+            is_sure = chunk.is_there.literal is True
+            if is_async:
+                there = () if is_sure else (chunk.is_there,)
+                k.do("cp_async", slot, at, *there, dst=array, mem=name, nbytes=16,
                      bypass=True)  # fmt: skip
+                return
+            read = k.load(name, at, CHUNK)
+            if not is_sure:
+                words = k.bitcast(read, Ty("u32", 4))
+                held = [k.select(chunk.is_there, k.extract(words, i), 0) for i in range(4)]
+                read = k.bitcast(k.vec(*held), Ty(self.dtype, CHUNK))
+            k.store(array, slot, read)
 
-        self._each(side, place, step, lambda chunks: [one(c) for c in chunks])
+        def some(chunks: list[_Chunk]) -> None:
+            for chunk in chunks:
+                for n in range(side.parts):
+                    one(chunk, n)
+
+        self._each(side, place, step, some)
 
     def compute(self, side: Side, place: Place, step: Index, array: str, to: Val) -> None:
         """Computes a side's tile of a step, part by part."""
@@ -66,7 +82,7 @@ class Filler:
         k, ix = self.job.k, self.job.indexer
         total = side.extent * CHUNKS
         turns = -(-total // self.threads)
-        beside = _BESIDE if turns % _BESIDE == 0 else 1
+        beside = next(n for n in (_BESIDE, 2, 1) if turns % n == 0)
 
         def some(first: Index) -> None:
             body([self._chunk(side, place, step, first + n * self.threads) for n in range(beside)])
@@ -101,15 +117,18 @@ class Filler:
         start = place.row if side.is_left else place.col
         own = ix.bounded(start + line, extent)
         first_term = step * PANEL + chunk * CHUNK
-        terms = self._run(first_term, segment.depth)
-        whole = segment.depth % CHUNK == 0
+        whole = side.source is not None or segment.depth % CHUNK == 0
+        terms = self._run(first_term, segment.depth, is_whole=whole)
         there = [ix.below(first_term if whole else first_term + e, segment.depth)
                  for e in range(CHUNK)]  # fmt: skip
         return _Chunk(side, slot, terms, [own] * CHUNK, there)
 
-    def _run(self, first: Index, extent: int) -> list[Index]:
-        """CHUNK neighbours from a multiple of CHUNK on, held below extent."""
+    def _run(self, first: Index, extent: int, *, is_whole: bool = False) -> list[Index]:
+        """CHUNK neighbours from a multiple of CHUNK on, held below extent, or with `is_whole` those
+        of a chunk that begins below it."""
         ix = self.job.indexer
+        if is_whole:
+            extent = -(-extent // CHUNK) * CHUNK
         if extent % CHUNK:
             return [ix.bounded(first + e, extent) for e in range(CHUNK)]
         chunk, _ = ix.divmod(first, CHUNK)
@@ -132,19 +151,24 @@ class Filler:
             out.append(job.k.select(chunk.there[e], value, job.k.lit(0.0)))
         return out
 
-    def _address(self, side: Side, place: Place, at: tuple[Index, Index]) -> Index:
-        """The element of the input that holds a side as it is."""
-        line, term = at
-        shape = side.var.type.shape
-        own = self.tile.segment.own(self.job, place.batch, Index(), Index())
-        batch = Index()
-        for n, c in zip(shape[:-2], stretched_batch(shape, own), strict=True):
-            batch = batch * n + c
-        if side.is_turned:
-            return (batch * shape[-2] + term) * shape[-1] + line
-        lines = shape[-2] if side.is_left else shape[-1]
-        depth = shape[-1] if side.is_left else shape[-2]
-        return (batch * lines + line) * depth + term
+    def _address(self, side: Side, place: Place, chunk: _Chunk, part: int) -> Val:
+        """The element of a side's memory where a chunk of one of its parts begins."""
+        ix = self.job.indexer
+        line, term = chunk.lines(0)
+        batches, rows, pitch = side.memory
+        batch = batch_of(self.job, self.tile, side, place)
+        first, within = (term, line) if side.is_turned else (line, term)
+        at = ((batch * rows + first) * pitch) + within
+        return ix.value(at) + part * (batches * rows * pitch)
+
+
+def batch_of(job: Job, tile: Tile, side: Side, place: Place) -> Index:
+    """The number of a side's matrix among its batches."""
+    shape, batch = side.var.type.shape, Index()
+    own = tile.segment.own(job, place.batch, Index(), Index())
+    for n, c in zip(shape[:-2], stretched_batch(shape, own), strict=True):
+        batch = batch * n + c
+    return batch
 
 
 @dataclass(frozen=True, slots=True)

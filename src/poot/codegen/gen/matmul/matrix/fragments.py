@@ -13,6 +13,7 @@ from poot.codegen.gen.job import Job, open_job
 from poot.codegen.gen.lowered import Lowered
 from poot.codegen.gen.matmul.matrix.end import Owner, need_staged, store_sums
 from poot.codegen.gen.matmul.matrix.fill import Filler
+from poot.codegen.gen.matmul.matrix.left import left_calls, left_param
 from poot.codegen.gen.matmul.matrix.shape import Form, Place, Side, Tile, place_of
 from poot.codegen.gen.matmul.parts import products_of
 from poot.codegen.gen.matmul.store import product_sinks, side_calls
@@ -37,8 +38,9 @@ def lower_matrix(request: Request, limits: DeviceLimits) -> Lowered:
     job = open_job(request, limits, "matrix", get("warps_m") * get("warps_n") * lanes)
     k = job.k
     k.subgroup = lanes
-    words = form.words(job)
+    words = form.words(request.body)
     job.bind_inputs(skip=(i for _, i in request.updates), vector=4, words=words)
+    left_param(job, form, "r")
     sinks = product_sinks(job, products)
     for name, elems in ((LEFT, form.left_elems), (RIGHT, form.right_elems)):
         k.shared(name, form.precision.dtype, get("stages") * elems, _ALIGN)
@@ -51,7 +53,7 @@ def lower_matrix(request: Request, limits: DeviceLimits) -> Lowered:
                 with k.if_((group >= first) & (group < first + tile.count)):
                     _Group(job, form, tile, sinks, group - first).run()
             first += tile.count
-    calls = (job.call(form.count), *side_calls(request, limits, products))
+    calls = (*left_calls(request, limits, form), job.call(form.count), *side_calls(request, limits, products))
     return Lowered((*calls, *lower_spilled(request, limits)))
 
 
@@ -71,10 +73,7 @@ class _Group:
         self.warp_row, self.warp_col = job.indexer.split(warp, (get("warps_m"), get("warps_n")))
         self.rows, self.cols = tile.m // get("warps_m"), tile.n // get("warps_n")
         self.family = family_of(job.limits)
-        is_copied = job.limits.target == "ptx" and job.limits.has_async_copy
-        sides = (tile.left, *tile.rights)
-        self.copied = [s for s in sides if is_copied and s.source is not None]
-        self.computed = [s for s in sides if s not in self.copied]
+        self.is_async = job.limits.target == "ptx" and job.limits.has_async_copy
 
     def run(self) -> None:
         """The whole tile."""
@@ -106,17 +105,19 @@ class _Group:
         def fill() -> None:
             at = self.job.indexer.atom(step, tile.steps)
             stage = step % self.stages
-            for side in self.copied:
-                self.filler.copy(side, self.place, at, *self._target(side, stage))
-            for side in self.computed:
-                self.filler.compute(side, self.place, at, *self._target(side, stage))
+            for side in (tile.left, *tile.rights):
+                target = self._target(side, stage)
+                if side.source is None:
+                    self.filler.compute(side, self.place, at, *target)
+                else:
+                    self.filler.copy(side, self.place, at, *target, is_async=self.is_async)
 
         if is_sure:
             fill()
         else:
             with k.if_(step < tile.steps):
                 fill()
-        return k.op("async_commit", type=TOKEN) if self.copied else None
+        return k.op("async_commit", type=TOKEN) if self.is_async else None
 
     def _target(self, side: Side, stage: Val) -> tuple[str, Val]:
         if side.is_left:

@@ -17,9 +17,10 @@ from poot.codegen.gen.index import Index
 from poot.codegen.gen.job import may_overlap, open_job
 from poot.codegen.gen.lowered import KernelCall, Lowered
 from poot.codegen.gen.matmul.matrix.end import Owner, need_staged, store_sums
-from poot.codegen.gen.matmul.matrix.fill import Filler
-from poot.codegen.gen.matmul.matrix.shape import Form, Place, Side, Tile, place_of
-from poot.codegen.gen.matmul.parts import products_of, stretched_batch
+from poot.codegen.gen.matmul.matrix.fill import Filler, batch_of
+from poot.codegen.gen.matmul.matrix.left import left_calls, left_param
+from poot.codegen.gen.matmul.matrix.shape import PARTS, Form, Place, Side, Tile, place_of
+from poot.codegen.gen.matmul.parts import products_of
 from poot.codegen.gen.matmul.store import product_sinks, side_calls
 from poot.codegen.gen.sinks import Sink
 from poot.codegen.gen.spill import lower_spilled
@@ -40,7 +41,8 @@ _OWN = ROWS // 4  # rows of a subgroup
 def lower_matrix_ring(request: Request, limits: DeviceLimits) -> Lowered:
     """One launch for all the products, and launches for outputs beside them and packed ones."""
     kernel = _Kernel(request, limits)
-    calls = (kernel.call(), *side_calls(request, limits, kernel.products))
+    first = left_calls(request, limits, kernel.form)
+    calls = (*first, kernel.call(), *side_calls(request, limits, kernel.products))
     return Lowered((*calls, *lower_spilled(request, limits)))
 
 
@@ -62,11 +64,11 @@ class _Kernel:
         self.job = open_job(request, limits, "matrix_ring", threads)
         k = self.k = self.job.k
         k.subgroup = WARP
-        words = self.form.words(self.job)
+        words = self.form.words(request.body)
         self.job.bind_inputs(skip=(i for _, i in request.updates), vector=4, words=words)
+        left_param(self.job, self.form, "r")
         self.sinks: dict[int, Sink] = product_sinks(self.job, self.products)
         self.computes = any(s.source is None for s in self.form.sides)
-        self.asks = any(s.source is not None for s in self.form.sides)
         self.views: dict[str, tuple[tuple[str, int], TensorView]] = {}
 
     def call(self) -> KernelCall:
@@ -103,25 +105,27 @@ class _Kernel:
                 self._map(side)
         with k.if_(k.lane().eq(0)):
             for slot in range(self.stages):
-                count = int(self.asks) + WARPGROUP * int(self.computes)
+                count = 1 + WARPGROUP * int(self.computes)
                 k.do("mbar_init", slot, mem=FULL, count=count)
                 k.do("mbar_init", slot, mem=EMPTY, count=4 * self.consumers)
         k.barrier()
 
     def _map(self, side: Side) -> str:
         """The tensor map by which a side's panels are copied."""
-        name = f"map{side.source}_{side.lines}"
+        name = f"map_{side.source}_{side.lines}"
         if name not in self.views:
-            shape = side.var.type.shape
-            rows, length = shape[-2:] if side.is_left or side.is_turned else shape[:-3:-1]
-            batches = 1
-            for n in shape[:-2]:
-                batches *= n
-            assert side.source is not None
-            view = TensorView((length, rows, batches), (1, length, length * rows))
-            self.views[name] = ("in", side.source), view
+            batches, rows, pitch = side.memory
+            length = side.var.type.shape[-1] if side.is_left else pitch
+            view = TensorView((length, rows, batches * side.parts), (1, pitch, pitch * rows))
+            self.views[name] = self._buffer(side), view
             self.k.blob(name, self.form.precision.dtype, (PANEL, side.lines, 1), "128B")
         return name
+
+    def _buffer(self, side: Side) -> tuple[str, int]:
+        if side.source == PARTS:
+            return "scratch", len(self.job.request.scratch) - 1
+        assert side.source is not None, side
+        return "in", int(side.source.removeprefix("in"))
 
     def each_tile(self, body: Callable[[Tile, Place], None]) -> None:
         """The body for each of the group's tiles."""
@@ -172,11 +176,8 @@ class _Kernel:
             with k.for_(0, tile.steps, unroll=1, name="q") as step:
                 slot = k.copy(ring.slot)
                 k.do("mbar_wait", slot, ring.parity ^ 1, mem=EMPTY)
-                if self.asks and chosen is None:
+                with self.job.when(k.lit(True, BOOL) if chosen is None else chosen):
                     self._ask(tile, place, step, slot)
-                elif self.asks and chosen is not None:
-                    with k.if_(chosen):
-                        self._ask(tile, place, step, slot)
                 if self.computes:
                     self._compute(tile, place, step, slot)
                 self.turn(ring)
@@ -195,20 +196,17 @@ class _Kernel:
         """Boxes of the operands that inputs hold; their bytes count on the slot."""
         k, ix, job = self.k, self.job.indexer, self.job
         asked = [row for row in self._sides(tile, slot) if row[0].source is not None]
-        nbytes = sum(side.elems * 2 for side, _, _ in asked)
-        k.do("mbar_arrive", slot, mem=FULL, expect=nbytes or None)
-        own = tile.segment.own(job, place.batch, Index(), Index())
+        nbytes = sum(side.elems * side.parts * 2 for side, _, _ in asked)
+        k.do("mbar_arrive", slot, mem=FULL, expect=nbytes)
         for side, array, at in asked:
-            batch = Index()
-            shape = side.var.type.shape
-            for n, c in zip(shape[:-2], stretched_batch(shape, own), strict=True):
-                batch = batch * n + c
+            batch = ix.value(batch_of(job, tile, side, place))
             term, line = step * PANEL, ix.value(place.row if side.is_left else place.col)
-            for panel in range(side.panels):
+            for n in range(side.parts * side.panels):
+                part, panel = divmod(n, side.panels)
                 corner = (line + panel * PANEL, term) if side.is_turned else (term, line)
-                to = at + panel * (side.lines * PANEL)
-                k.do("tma_load", to, slot, *corner, ix.value(batch), blob=self._map(side),
-                     dst=array, mem=FULL)  # fmt: skip
+                to = at + (part * side.elems + panel * (side.lines * PANEL))
+                k.do("tma_load", to, slot, *corner, batch + part * side.memory[0],
+                     blob=self._map(side), dst=array, mem=FULL)  # fmt: skip
 
     def _compute(self, tile: Tile, place: Place, step: Val, slot: Val) -> None:
         k = self.k

@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from poot.codegen.gen.index import Index
 from poot.codegen.gen.job import Job, needed_by
 from poot.codegen.gen.matmul.parts import Products, Segment
-from poot.ir.attrs import ints_attr
 from poot.ir.contiguity import is_summed_axis_in_a_row
 from poot.ir.graph import Eqn, Graph, Var
 from poot.planner.matrix import (
+    CHUNK,
     PANEL,
     SLICE,
     Precision,
     exact_dtype,
     is_turned,
+    left_pitch,
     parts_of,
     precision_of,
+    source_of,
 )
 from poot.planner.request import Request
 
-CHUNK = 8  # elements of 16 bits in 16 bytes
+# The parameter of a left operand in parts.
+PARTS = "parts"
 CHUNKS = PANEL // CHUNK
 
 
@@ -29,8 +33,8 @@ CHUNKS = PANEL // CHUNK
 class Side:
     """One operand. Its tile in workgroup memory has `extent` rows (columns of the product, for a
     right one) by PANEL terms, terms in a row; `is_turned`: terms by columns, in panels of PANEL
-    columns. It is `parts` such tiles one after the other. `source` is the number of the body's
-    input that holds it as it is, in 16 bits, or None where it is computed."""
+    columns. It is `parts` such tiles one after the other. `source` is the parameter that holds it
+    as units take it, an input or PARTS, or None where it is computed."""
 
     var: Var
     product: Eqn
@@ -38,7 +42,14 @@ class Side:
     is_turned: bool
     parts: int
     extent: int
-    source: int | None
+    source: str | None
+
+    @property
+    def memory(self) -> tuple[int, int, int]:
+        """Of `source`: batches, rows and the elements from one to the next."""
+        shape = self.var.type.shape
+        rows, row = shape[-2:] if self.is_left or self.is_turned else (shape[-1], shape[-2])
+        return math.prod(shape[:-2]), rows, left_pitch(self.var) if self.source == PARTS else row
 
     @property
     def lines(self) -> int:
@@ -137,12 +148,12 @@ class Form:
     def sides(self) -> tuple[Side, ...]:
         return tuple(side for t in self.tiles for side in (t.left, *t.rights))
 
-    def words(self, job: Job) -> set[int]:
+    def words(self, body: Graph) -> set[int]:
         """Ids of the inputs that are read to compute operands: by words, where they are narrow."""
         computed = [side.var for side in self.sides if side.source is None]
-        copied = {job.request.body.inputs[s.source].var.id for s in self.sides
-                  if s.source is not None}  # fmt: skip
-        return needed_by(job.request.body, computed) - copied
+        names = {s.source for s in self.sides}
+        copied = {i.var.id for n, i in enumerate(body.inputs) if f"in{n}" in names}
+        return needed_by(body, computed) - copied
 
 
 def _side(
@@ -150,31 +161,10 @@ def _side(
 ) -> Side:
     var = product.ins[0 if is_left else 1]
     turned = not is_left and not is_summed_axis_in_a_row(makers, product)
-    own = exact_dtype(makers, var)
-    parts = 1 if dtype == "f16" else parts_of(own)
-    is_swapped = not is_left and not turned
-    source = _source(body, makers, var, is_swapped=is_swapped) if own == dtype else None
+    parts = 1 if dtype == "f16" else parts_of(exact_dtype(makers, var))
+    found = source_of(body, makers, var, dtype, is_swapped=not is_left and not turned)
+    source = PARTS if is_left and found is None else None if found is None else f"in{found}"
     return Side(var, product, is_left, turned, parts, extent, source)
-
-
-def _source(body: Graph, makers: dict[int, Eqn], var: Var, *, is_swapped: bool) -> int | None:
-    """The input that holds an operand's elements in its own order (its last two axes swapped, where
-    `is_swapped`), in rows of whole 16 bytes; None where none does."""
-    row = var.type.shape[-2 if is_swapped else -1]
-    while (eqn := makers.get(var.id)) is not None:
-        if eqn.op == "transpose" and is_swapped and _swaps(eqn):
-            is_swapped = False
-        elif not (eqn.op == "reshape" and not is_swapped) and eqn.op != "cast":
-            return None
-        var = eqn.ins[0]
-    found = [n for n, i in enumerate(body.inputs) if i.var.id == var.id]
-    return None if is_swapped or row % CHUNK or not found else found[0]
-
-
-def _swaps(eqn: Eqn) -> bool:
-    """Whether a transpose swaps the last two axes alone."""
-    rank = len(eqn.out.type.shape)
-    return ints_attr(eqn, "perm") == (*range(rank - 2), rank - 1, rank - 2)
 
 
 @dataclass(frozen=True, slots=True)
