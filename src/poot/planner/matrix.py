@@ -26,11 +26,12 @@ CHUNK = 8  # elements of 16 bits in 16 bytes
 LEAST_ROWS, LEAST = 9, 64
 # Rows of a warpgroup's product, and columns that a lane's registers hold sums for.
 ROWS, MOST_COLUMNS = 64, 256
-_WIDTHS, _MOST_STAGES, _BARRIERS = (32, 64, 128, 192, 256), 8, 2048
+_WIDTHS, _MOST_STAGES, _BARRIERS = (32, 64, 128, 192, 256), 12, 2048
 # f32 columns of a slice of sums on its way out, of a warpgroup's and of a subgroup's tile, and what
 # is left free after each row of one: so lanes of a fragment write to banks apart.
 SLICE, NARROW, SPARE = 32, 16, 8
-# Registers of the role that fills the ring where it computes, where it only asks, and of the others.
+FEW_SPARE = 2  # where lanes side by side take rows of a fragment
+# Registers of the role that fills the ring (where it computes; where it only asks), and of others.
 FILLS, ASKS, SUMS, MORE_SUMS = 88, 40, 208, 232
 # Significant bits of each dtype, a bf16 part's, and parts that matter.
 _BITS = {"f32": 24, "f16": 11, "bf16": 8, "f8e4m3": 4, "i8": 8, "u8": 8}
@@ -211,14 +212,15 @@ def choose_matrix(
         return reason
     makers = {v.id: e for e in body.eqns for v in e.outs}
     work = _Work.of(body, makers, products, updates, limits)
-    params = work.ring() if has_warpgroups(limits) else work.plain()
+    params = work.ringed() if has_warpgroups(limits) else work.plain()
     name = "matrix_ring" if has_warpgroups(limits) else "matrix"
     if params is None:
         return f"no tile of {work.count} products fits {limits.workgroup_nbytes} bytes"
     parts = work.precision
     what = f"{parts.left} x {parts.right} parts of {parts.dtype}"
     shape = f"{work.rows} x {work.depth} by {work.depth} x {work.columns}"
-    reason = f"{shape} in tiles of {params['tile_m']} x {params['tile_n']}, {what}"
+    turned = ", columns as the units' rows" if params.get("swapped") else ""
+    reason = f"{shape} in tiles of {params['tile_m']} x {params['tile_n']}{turned}, {what}"
     return Schedule(name, tuple(sorted(params.items()))), reason
 
 
@@ -267,14 +269,44 @@ class _Work:
         return min(tiles, key=lambda t: (self.clocks(*t), t[0] * t[1]))
 
     def section(self, m: int) -> int:
-        """Tiles of rows that are done side by side for each tile of columns: a divisor of all, whose
-        left operand takes a part of the level-2 cache."""
+        """Tiles of rows that are done side by side for each tile of columns: a divisor of all,
+        whose left operand takes a part of the level-2 cache."""
         tiles = -(-self.rows // m)
         most = max(1, (12 << 20) // (m * self.depth * 4))
         return next(n for n in range(min(most, tiles), 0, -1) if tiles % n == 0)
 
-    def ring(self) -> dict[str, int] | None:
+    def ringed(self) -> dict[str, int] | None:
         """The numbers of "matrix_ring", None where no two steps fit."""
+        few = self.few() if self.rows <= ROWS and self.least < PANEL else None
+        return few or self.ring()
+
+    def few(self) -> dict[str, int] | None:
+        """Numbers for few rows: 64 columns of each product are a warpgroup's rows, so that none is
+        multiplied or copied for nothing."""
+        n = next(h for h in (16, 32, 64) if h >= self.rows)
+        each = -(-self.columns // self.count)
+        room = self.limits.workgroup_nbytes - _BARRIERS
+
+        def step(m: int) -> int:
+            return (self.precision.left * n + self.count * self.precision.right * m) * PANEL * 2
+
+        def stages(m: int) -> int:
+            return (room - m * (min(n, SLICE) + FEW_SPARE) * 4 * self.count) // step(m)
+
+        def clocks(m: int) -> float:
+            tiles = self.batches * -(-each // m)
+            return -(-tiles // self.limits.compute_units) * step(m) / min(stages(m), 4)
+
+        fits = [m for m in _heights(each) if stages(m) >= 2 and n * self.count <= MOST_COLUMNS]
+        if not fits:
+            return None
+        m = min(fits, key=clocks)
+        groups = min(self.limits.compute_units, self.batches * -(-self.columns // m) + self.count)
+        return {"tile_m": m, "tile_n": n, "stages": min(_MOST_STAGES, stages(m)), "groups": groups,
+                "section": 1, "swapped": 1}  # fmt: skip
+
+    def ring(self) -> dict[str, int] | None:
+        """Numbers for many rows."""
         room = self.limits.workgroup_nbytes - _BARRIERS
         staged = ROWS * (SLICE + SPARE) * 4 * self.count
 
@@ -290,7 +322,7 @@ class _Work:
         m, n = self.best(tiles)
         groups = min(self.limits.compute_units, self.tiles(m, n) + self.count)
         return {"tile_m": m, "tile_n": n, "stages": min(_MOST_STAGES, stages(m, n)),
-                "groups": groups, "section": self.section(m)}  # fmt: skip
+                "groups": groups, "section": self.section(m), "swapped": 0}  # fmt: skip
 
     def plain(self) -> dict[str, int] | None:
         """The numbers of "matrix", None where no step fits."""

@@ -12,7 +12,7 @@ from poot.codegen.gen.matmul.store import store_element
 from poot.codegen.gen.sinks import Sink
 from poot.codegen.kir.build import Val
 from poot.codegen.kir.nodes import Frag
-from poot.planner.matrix import SPARE
+from poot.planner.matrix import FEW_SPARE, SPARE
 
 STAGED = "sums"
 # Elements whose epilogues stand side by side.
@@ -21,9 +21,10 @@ _BESIDE = 4
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """A subgroup that stores `rows` rows of a tile, from row `row` and column `col` of it on, `width`
-    columns at a time. They lie in STAGED from `at` on, those of the next product `apart` further.
-    `lane` is one of `lanes`."""
+    """A subgroup that stores `rows` rows of a tile, from row `row` and column `col` of it on,
+    `width` columns at a time. They lie in STAGED from `at` on, those of the next product `apart`
+    further. `lane` is one of `lanes`. `is_swapped`: fragments have columns as rows, and it stores
+    as many columns."""
 
     lane: Val
     lanes: int
@@ -33,10 +34,11 @@ class Owner:
     at: Val
     apart: int
     width: int
+    is_swapped: bool = False
 
     @property
     def pitch(self) -> int:
-        return self.width + SPARE
+        return self.width + (FEW_SPARE if self.is_swapped else SPARE)
 
 
 def need_staged(job: Job, elems: int) -> None:
@@ -52,7 +54,7 @@ def store_sums(
     k = job.k
     frag = sums[0].type
     assert isinstance(frag, Frag), frag
-    width = min(owner.width, frag.n)
+    width = owner.width
     part = Frag(frag.family, frag.role, frag.m, width, frag.dtype)
     for first in range(0, frag.n, width):
         for n, total in enumerate(sums):
@@ -74,9 +76,12 @@ def _store_slice(
         for n in range(beside):
             number = ix.atom(turn, turns // beside) * (beside * owner.lanes)
             number = number + ix.atom(owner.lane, owner.lanes) + n * owner.lanes
-            line, column = ix.divmod(number, width)
-            row = place.row + owner.row + line
-            col = place.col + owner.col + column + first
+            if owner.is_swapped:
+                column, line = ix.divmod(number, owner.rows)
+                row, col = place.row + column + first, place.col + owner.col + line
+            else:
+                line, column = ix.divmod(number, width)
+                row, col = place.row + owner.row + line, place.col + owner.col + column + first
             there = ix.below(row, segment.rows) & ix.below(col, segment.cols)
             at = owner.at + ix.value(line * owner.pitch + column)
             mine = [k.load(STAGED, at + p * owner.apart) for p in range(len(segment.products))]

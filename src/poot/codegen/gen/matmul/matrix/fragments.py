@@ -53,7 +53,11 @@ def lower_matrix(request: Request, limits: DeviceLimits) -> Lowered:
                 with k.if_((group >= first) & (group < first + tile.count)):
                     _Group(job, form, tile, sinks, group - first).run()
             first += tile.count
-    calls = (*left_calls(request, limits, form), job.call(form.count), *side_calls(request, limits, products))
+    calls = (
+        *left_calls(request, limits, form),
+        job.call(form.count),
+        *side_calls(request, limits, products),
+    )
     return Lowered((*calls, *lower_spilled(request, limits)))
 
 

@@ -1,10 +1,11 @@
 """Schedule "matrix_ring": products of warpgroups, operands in a ring that a role of its own fills.
 
 As many groups as fill the device go from tile to tile. A tile is `tile_m` rows by `tile_n` columns
-of all the products that an output needs; each consumer, a warpgroup, has 64 of the rows. A step of
-the ring holds 64 terms of both operands. The producer asks for boxes of tensors where an input
-holds an operand in 16 bits, and computes any other, prologue and all, cut into parts; it goes on to
-the next tile while this one's sums are stored. Sums are f32.
+of all the products that an output needs; each consumer, a warpgroup, has 64 of the rows. With
+`swapped`, for few rows, it is `tile_m` columns of each product by `tile_n` rows, and a consumer has
+64 of the columns. A step of the ring holds 64 terms of both operands. The producer asks for boxes
+of tensors where memory holds an operand as units take it, and computes any other right operand,
+cut into parts; it goes on to the next tile while this one's sums are stored. Sums are f32.
 """
 
 from __future__ import annotations
@@ -27,14 +28,24 @@ from poot.codegen.gen.spill import lower_spilled
 from poot.codegen.kir.build import BOOL, I32, Val
 from poot.codegen.kir.nodes import Frag, Role, Token
 from poot.limits import DeviceLimits
-from poot.planner.matrix import ASKS, FILLS, MORE_SUMS, PANEL, ROWS, SLICE, SPARE, SUMS, pairs_of
+from poot.planner.matrix import (
+    ASKS,
+    FEW_SPARE,
+    FILLS,
+    MORE_SUMS,
+    PANEL,
+    ROWS,
+    SLICE,
+    SPARE,
+    SUMS,
+    pairs_of,
+)
 from poot.planner.request import Request
 
 LEFT, RIGHT, FULL, EMPTY = "left", "right", "full", "empty"
 WARP, WARPGROUP = 32, 128
 _WGMMA = Token("wgmma")
 _ALIGN = 1024
-_PITCH = SLICE + SPARE
 _OWN = ROWS // 4  # rows of a subgroup
 
 
@@ -237,7 +248,7 @@ class _Consumer:
 
     def _tile(self, tile: Tile, place: Place) -> None:
         k = self.k
-        sums = Frag("wgmma", "acc", ROWS, tile.n, "f32")
+        sums = Frag("wgmma", "acc", ROWS, tile.m if tile.is_swapped else tile.n, "f32")
         acc = [k.var(k.op("frag_fill", k.lit(0.0), type=sums)) for _ in tile.rights]
         token = self._step(tile, acc, is_first=True)
         with k.for_(1, tile.steps, unroll=1, name="q"):
@@ -265,24 +276,32 @@ class _Consumer:
     def _multiply(self, tile: Tile, slot: Val, acc: list[Val], *, is_first: bool) -> Val:
         """A step's products, the smallest parts first."""
         k, form = self.k, self.kernel.form
-        left = slot * form.left_elems + self.own * (ROWS * PANEL)
+        left, own = slot * form.left_elems, self.own * (ROWS * PANEL)
         for p, (side, total) in enumerate(zip(tile.rights, acc, strict=True)):
             right = slot * form.right_elems + self.kernel.right_at(tile, p)
             stride = PANEL * PANEL if side.is_turned else None
             for n, (i, j) in enumerate(pairs_of(tile.left.parts, side.parts)):
-                k.into("wgmma", total, left + i * tile.left.elems, right + j * side.elems, a=LEFT,
-                       b=RIGHT, k=PANEL, trans_b=side.is_turned, stride_b=stride,
-                       zero=is_first and n == 0)  # fmt: skip
+                at, beside = left + i * tile.left.elems, right + j * side.elems
+                is_zero = is_first and n == 0
+                if tile.is_swapped:
+                    k.into("wgmma", total, beside + own, at, a=RIGHT, b=LEFT, k=PANEL,
+                           zero=is_zero)  # fmt: skip
+                else:
+                    k.into("wgmma", total, at + own, beside, a=LEFT, b=RIGHT, k=PANEL,
+                           trans_b=side.is_turned, stride_b=stride, zero=is_zero)  # fmt: skip
         return k.op("wgmma_commit", type=_WGMMA)
 
     def _store(self, tile: Tile, place: Place, sums: list[Val]) -> None:
         k, ix, job = self.k, self.job.indexer, self.job
-        apart = ROWS * _PITCH
+        width = min(SLICE, tile.m) if tile.is_swapped else SLICE
+        pitch = width + (FEW_SPARE if tile.is_swapped else SPARE)
+        apart = ROWS * pitch
         each = len(sums) * apart
         need_staged(job, self.kernel.consumers * each)
         base = self.own * each
         warp = ix.atom((k.lane() >> 5) & 3, 4)
-        row = ix.atom(self.own, self.kernel.consumers) * ROWS + warp * _OWN
-        at = base + ix.value(warp * (_OWN * _PITCH))
-        owner = Owner(self.lane, WARP, _OWN, row, Index(), at, apart, SLICE)
+        own = ix.atom(self.own, self.kernel.consumers) * ROWS + warp * _OWN
+        row, col = (Index(), own) if tile.is_swapped else (own, Index())
+        at = base + ix.value(warp * (_OWN * pitch))
+        owner = Owner(self.lane, WARP, _OWN, row, col, at, apart, width, tile.is_swapped)
         store_sums(job, tile, place, self.kernel.sinks, sums, owner, base)

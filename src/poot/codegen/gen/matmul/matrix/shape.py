@@ -69,7 +69,8 @@ class Side:
 @dataclass(frozen=True, slots=True)
 class Tile:
     """A segment in tiles of m rows by n columns of each of its products. Tiles of rows go in
-    sections of `section`; within one, all of them for a tile of columns, then the next."""
+    sections of `section`; within one, all of them for a tile of columns, then the next.
+    `is_swapped`: columns are the rows of the units' products."""
 
     segment: Segment
     m: int
@@ -77,6 +78,7 @@ class Tile:
     section: int
     left: Side
     rights: tuple[Side, ...]
+    is_swapped: bool = False
 
     @property
     def steps(self) -> int:
@@ -119,15 +121,17 @@ class Form:
         every = [p for s in products.segments for p in s.products]
         precision = precision_of(makers, every)
         unit = PANEL if is_turned(makers, every) else min(SLICE, get("tile_n"))
+        is_swapped = bool(dict(request.schedule.params).get("swapped"))
         tiles: list[Tile] = []
         for segment in products.segments:
-            n = max(get("tile_n") // len(segment.products) // unit, 1) * unit
+            m, n = get("tile_m"), max(get("tile_n") // len(segment.products) // unit, 1) * unit
+            m, n = (get("tile_n"), m) if is_swapped else (m, n)
             first = segment.products[0]
-            left = _side(body, makers, first, precision.dtype, get("tile_m"), is_left=True)
+            left = _side(body, makers, first, precision.dtype, m, is_left=True)
             rights = tuple(
                 _side(body, makers, p, precision.dtype, n, is_left=False) for p in segment.products
             )
-            tiles.append(Tile(segment, get("tile_m"), n, get("section"), left, rights))
+            tiles.append(Tile(segment, m, n, get("section"), left, rights, is_swapped))
         return Form(tuple(tiles), precision)
 
     @property
