@@ -119,6 +119,7 @@ class _Kernel:
                 count = 1 + WARPGROUP * int(self.computes)
                 k.do("mbar_init", slot, mem=FULL, count=count)
                 k.do("mbar_init", slot, mem=EMPTY, count=4 * self.consumers)
+        k.do("fence", scope="async")  # what launches before wrote, and the barriers
         k.barrier()
 
     def _map(self, side: Side) -> str:
