@@ -6,7 +6,10 @@ import numpy as np
 import pytest
 
 from poot.codegen.gen.lower import lower
+from poot.codegen.kir.sim.values import NUMPY
 from poot.codegen.ptx.emit import emit_ptx
+from tests.support.hip.both import agree
+from tests.support.launch import assert_close, device_buffers, inputs_of, outputs_of, wanted
 from tests.support.matrix import AMPERE, FAMILIES, FRAGMENTS, Form, check, request_for, schedule
 from tests.support.products import BODIES
 from tests.support.ptxas import assemble
@@ -75,3 +78,21 @@ def test_no_kernel_spills(form):
     for call in lower(request_for(form.text(), AMPERE), AMPERE).calls:
         report = assemble(emit_ptx(call.kernel, AMPERE)[1], "sm_80")
         assert (report.spills, report.stack_nbytes, report.warnings) == (0, 0, ())
+
+
+@pytest.mark.parametrize("family", ["mfma", "wmma"])
+@pytest.mark.parametrize("form", [Form(20, 72, 70), Form(20, 70, 72, "f32", is_turned=True)],
+                         ids=str)  # fmt: skip
+def test_fibers_run_what_the_simulator_runs(family, form):
+    limits = FAMILIES[family]
+    request = request_for(form.text(), limits, FRAGMENTS)
+    buffers = device_buffers(request, inputs_of(request))
+    for call in lower(request, limits).calls:
+        arrays = {
+            p.name: buffers[arg].view(NUMPY[p.dtype])
+            for p, arg in zip(call.kernel.params, call.args, strict=True)
+        }
+        got = agree(call.kernel, arrays, call.grid, within=3e-2)
+        for p, arg in zip(call.kernel.params, call.args, strict=True):
+            buffers[arg] = got[p.name].view(np.uint8).copy()
+    assert_close(outputs_of(request, buffers)[0], wanted(request, inputs_of(request))[0], 3e-2)
