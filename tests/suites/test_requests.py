@@ -54,7 +54,7 @@ def test_each_step_is_the_oracles_on_a_device(target):
     device = gpu(target)
     for case in cases(device.limits).values():
         request = case.request(device.limits)
-        if target == "ptx" and request.schedule.name in ("tiled", "latent"):
+        if target == "ptx" and request.schedule.name == "latent":
             continue  # the machine that runs PTX here has no warpgroups
         if not fits(request, device.limits):
             continue

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -87,5 +87,7 @@ class PtxDriver(FakeDriver):
 
 
 def ptx_device() -> CudaDevice:
-    """A device of an H200's limits that runs its own code's text."""
-    return CudaDevice(PtxDriver(), Facts("PTX on numpy", profile("h200")))
+    """A device of an H200's limits that runs its own code's text. It says that it has no tensor
+    maps, for the machine has none, so that nothing is planned on warpgroups that copy by them."""
+    limits = replace(profile("h200"), has_tensor_maps=False)
+    return CudaDevice(PtxDriver(), Facts("PTX on numpy", limits))

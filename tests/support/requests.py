@@ -137,6 +137,7 @@ def _rank() -> list[Case]:
 
 
 GEMV_SHARED = _schedule("gemv", adjacent=1, cols=2, lanes=8, rows=2, threads=32, unroll=4)
+FRAGMENTS = _schedule("matrix", section=1, stages=3, tile_m=32, tile_n=64, warps_m=1, warps_n=4)
 GEMM = _schedule("gemm", adjacent=1, lane_m=2, lane_n=2, tile_k=8, tile_m=16, tile_n=16)
 
 
@@ -151,6 +152,8 @@ def _products() -> list[Case]:
                 cases.append(case)
         few = matmul_text(3, 72, 19, True, dtype)
         cases.append(Case(f"few-rows-{dtype}", few, "matmul", within=WITHIN[dtype]))
+        many = matmul_text(20, 72, 70, dtype != "f16", dtype)
+        cases.append(Case(f"many-rows-{dtype}", many, "matmul", within=WITHIN[dtype]))
     for name, (body, updates) in BODIES.items():
         cases.append(Case(f"matmul-{name}", body, "matmul", updates, within=1e-4))
         cases.append(Case(f"tiled-{name}", body, "matmul", updates, GEMM, 1e-4))
@@ -299,6 +302,12 @@ OF_A_CARD: dict[str, Case] = {
         within=1e-4,
     )
     for width, dtype, weights in ((64, "bf16", ""), (32, "f16", "f32"))
+} | {
+    f"fragments-{dtype}-{is_linear}": Case(
+        f"fragments-{dtype}-{is_linear}", matmul_text(20, 72, 72, is_linear, dtype), "matmul",
+        (), FRAGMENTS, WITHIN[dtype],
+    )
+    for dtype, is_linear in (("bf16", True), ("f16", False))
 }  # fmt: skip
 
 

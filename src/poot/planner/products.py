@@ -1,5 +1,5 @@
-"""Schedules of matmul regions: `gemv` straight from memory for few rows, `gemm` through workgroup
-memory for many."""
+"""Schedules of matmul regions: those that stream and those of matrix units where a device has them,
+else `gemv` straight from memory for few rows, `gemm` through workgroup memory for many."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from poot.ir.contiguity import is_summed_axis_in_a_row
 from poot.ir.dtypes import is_integer
 from poot.ir.graph import Eqn, Graph
 from poot.limits import DeviceLimits
+from poot.planner.matrix import choose_matrix, family_of
 from poot.planner.powers import power_of_two_below
 from poot.planner.request import Schedule
 from poot.planner.stream import choose_stream, why_not
@@ -55,6 +56,9 @@ def choose_matmul(
     if not why_not(body, products, limits):
         schedule = choose_stream(body, products, limits)
         return schedule, f"{rows} x {depth} by {depth} x {cols}, weights read once in a stream"
+    found = choose_matrix(body, products, updates, limits)
+    if not isinstance(found, str):
+        return found
     run = QUANTISED_RUN if _is_quantised(body, products[0]) else RUN
     if limits.is_software:
         params = _software_gemv(rows, cols, run, adjacent, limits)
@@ -66,6 +70,8 @@ def choose_matmul(
     name = "gemm" if "tile_m" in params else "gemv"
     lies = "summed axis" if adjacent else "columns"
     reason = f"{rows} x {depth} by {depth} x {cols}, {lies} of the right operand in a row"
+    if family_of(limits):
+        reason = f"{reason}; {found}"
     return Schedule(name, tuple(sorted(params.items()))), reason
 
 

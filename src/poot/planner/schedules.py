@@ -18,6 +18,7 @@ from poot.planner.begins import begin_of
 from poot.planner.grouped import choose_grouped
 from poot.planner.grouped_split import grouped_split
 from poot.planner.key_blocks import choose_key_blocks
+from poot.planner.matrix import left_scratch
 from poot.planner.panels import choose_panels
 from poot.planner.powers import power_of_two_below
 from poot.planner.products import choose_matmul
@@ -265,6 +266,8 @@ def _choose(body: Graph, anchor: str, updates: Updates, limits: DeviceLimits) ->
     splits = schedule.get("splits") if schedule.name in SPLIT else 1
     if splits > 1 or schedule.name == "grouped_split":
         scratch = (*scratch, split_scratch(_one(body, "attention"), splits))
+    if schedule.name in ("matrix", "matrix_ring"):
+        scratch = (*scratch, *left_scratch(body))
     if choice:
         reason = f"{reason}; {choice}"
     return Choice(schedule, (Layout(),) * len(body.inputs), scratch, reason)

@@ -16,6 +16,8 @@ from poot.codegen.gen.attention.tiled.kernel import lower_tiled
 from poot.codegen.gen.elementwise import lower_elementwise
 from poot.codegen.gen.lowered import Lowered
 from poot.codegen.gen.matmul.direct import lower_gemv
+from poot.codegen.gen.matmul.matrix.fragments import lower_matrix
+from poot.codegen.gen.matmul.matrix.ring import lower_matrix_ring
 from poot.codegen.gen.matmul.panels import lower_panels
 from poot.codegen.gen.matmul.stream.kernel import lower_stream
 from poot.codegen.gen.matmul.tiled import lower_gemm
@@ -45,6 +47,8 @@ SCHEDULES: dict[str, Callable[[Request, DeviceLimits], Lowered]] = {
     "held_topk": lower_held_topk,
     "key_blocks": lower_key_blocks,
     "latent": lower_latent,
+    "matrix": lower_matrix,
+    "matrix_ring": lower_matrix_ring,
     "panels": lower_panels,
     "ranked_topk": lower_ranked_topk,
     "reduce": lower_reduce,

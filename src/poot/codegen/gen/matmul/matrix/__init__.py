@@ -1,0 +1,1 @@
+"""Products on matrix units, by subgroups (`fragments.py`) and by warpgroups (`ring.py`)."""
