@@ -6,6 +6,7 @@ registers of the role that copies and of those that multiply.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import cast
 
 from poot.ir.graph import Eqn, Graph, Var
@@ -13,6 +14,7 @@ from poot.limits import DeviceLimits
 from poot.planner.grouped import choose_grouped
 from poot.planner.latent import choose_latent
 from poot.planner.request import Choice, Layout, Schedule, Scratch
+from poot.planner.subgroup_tiles import choose_subgroup_tiles
 
 # width -> consumers, keys a tile, registers of the producer and of a consumer.
 _NUMBERS = {64: (3, 128, 32, 160), 128: (2, 128, 40, 232), 256: (2, 64, 40, 232)}
@@ -77,10 +79,16 @@ def choose_tiled(body: Graph, limits: DeviceLimits) -> Choice | str:
 
 def choose_on_card(body: Graph, limits: DeviceLimits) -> Choice | str:
     """A decode is grouped, or latent where its values are part of its keys; other attention is
-    tiled."""
+    tiled, or in subgroup tiles where it can't be."""
     (eqn,) = (e for e in body.eqns if e.op == "attention")
     if eqn.ins[0].type.shape[2] != 1:
-        return choose_tiled(body, limits)
+        tiled = choose_tiled(body, limits)
+        if isinstance(tiled, Choice):
+            return tiled
+        portable = choose_subgroup_tiles(body, limits)
+        if isinstance(portable, Choice):
+            return replace(portable, reason=f"{portable.reason}; {tiled}")
+        return f"{tiled}; {portable}"
     found = choose_grouped(body, limits)
     if isinstance(found, Choice):
         return found

@@ -10,6 +10,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from poot.codegen.gen.attention.blocks import Block, block_of
+from poot.codegen.gen.attention.quad_rows import Rows
 from poot.codegen.gen.attention.score import score
 from poot.codegen.gen.attention.tiled.copies import (
     KEYS,
@@ -24,9 +26,7 @@ from poot.codegen.gen.attention.tiled.shape import (
     ROWS,
     STAGES,
     WARPGROUP,
-    Block,
     Form,
-    block_of,
 )
 from poot.codegen.gen.attention.tiled.turns import slot_of
 from poot.codegen.gen.job import Job
@@ -64,7 +64,8 @@ class Consumer:
     def __init__(self, job: Job, form: Form) -> None:
         self.job, self.form, self.k = job, form, job.k
         k, parts = job.k, form.parts
-        self.is_plain = parts.softcap is None and not {"bias", "mask"} & set(parts.at)
+        is_bare = parts.softcap is None and not {"bias", "mask"} & set(parts.at)
+        self.is_plain = is_bare and parts.scale > 0
         self.scale = (parts.scale if self.is_plain else 1.0) * _LOG2E
         thread, lane = k.lane(), k.op("subgroup_lane", type=I32)
         self.own = (thread >> 7) - 1
@@ -125,7 +126,7 @@ class Consumer:
         """An empty state, and the block of that number. Its tiles follow those of the blocks
         before in the rings."""
         k = self.k
-        self.block = block_of(self.job, self.form, number)
+        self.block = block_of(self.job, self.form.tiling, number)
         row = self.block.first_query + self.own * ROWS + self.inside
         self.place = Place(self.own, row, self.column, self.leads)
         self.base = k.copy(self.taken)
@@ -160,6 +161,14 @@ class Consumer:
         k.do("wait", token, pending=0)
         self._release(VALUES, last)
         k.set(self.taken, self.base + block.count)
+
+    def rows(self) -> Rows:
+        """The lane's part of the block's state."""
+        k, place = self.k, self.place
+        return Rows(
+            self.job, self.form.parts, self.block, place.row, (0, 8), place.column,
+            k.copy(self.acc), tuple(self.most), tuple(self.total), self.is_plain,
+        )  # fmt: skip
 
     def _loop(self, start: Val | int, stop: Val, *, is_masked: bool) -> None:
         k = self.k

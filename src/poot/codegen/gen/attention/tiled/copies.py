@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from poot.codegen.gen.attention.blocks import block_of
 from poot.codegen.gen.attention.grouped.team import quotient
-from poot.codegen.gen.attention.tiled.shape import PANEL, ROWS, STAGES, Form, block_of
+from poot.codegen.gen.attention.tiled.shape import PANEL, ROWS, STAGES, Form
 from poot.codegen.gen.attention.tiled.turns import Draw, Turns, slot_of
 from poot.codegen.gen.job import Job
 from poot.codegen.kir.build import BOOL, I32, Val
@@ -92,7 +93,7 @@ def _fill(
 ) -> None:
     """Every tile of a block; `filled` counts tiles over all blocks."""
     k, parts = job.k, form.parts
-    block = block_of(job, form, number)
+    block = block_of(job, form.tiling, number)
     lane = block.row * parts.kv_heads + quotient(k, block.head, parts.repeat)
     base = k.copy(filled)
     nbytes = form.key_elems * DTYPES[form.dtype].nbytes
@@ -113,7 +114,7 @@ def _fill(
 def copy_queries(job: Job, form: Form, number: Val, turn: Val) -> None:
     """The queries of a block, a buffer of them a turn."""
     k, parts = job.k, form.parts
-    block = block_of(job, form, number)
+    block = block_of(job, form.tiling, number)
     flat = block.row * parts.heads + block.head
     slot, parity = slot_of(turn, form.buffers)
     nbytes = form.query_elems * DTYPES[form.dtype].nbytes

@@ -4,6 +4,7 @@ block of query rows by itself."""
 from __future__ import annotations
 
 from poot.codegen.attributes import TensorView
+from poot.codegen.gen.attention.quad_rows import store
 from poot.codegen.gen.attention.tiled.consumer import Consumer
 from poot.codegen.gen.attention.tiled.copies import (
     KEYS,
@@ -14,7 +15,6 @@ from poot.codegen.gen.attention.tiled.copies import (
     start,
 )
 from poot.codegen.gen.attention.tiled.paged import produce_paged
-from poot.codegen.gen.attention.tiled.results import store
 from poot.codegen.gen.attention.tiled.shape import WARP, Form
 from poot.codegen.gen.attention.tiled.turns import Turns
 from poot.codegen.gen.job import Job, open_job
@@ -48,7 +48,7 @@ def lower_tiled(request: Request, limits: DeviceLimits) -> Lowered:
         def block(number: Val, turn: Val) -> None:
             consumer.begin(number, turn)
             consumer.run()
-            store(consumer, sinks)
+            store(consumer.rows(), sinks)
 
         turns.follow(block, leads=consumer.leads)
     least, most = form.registers
