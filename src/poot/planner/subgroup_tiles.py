@@ -12,7 +12,7 @@ from poot.limits import DeviceLimits
 from poot.planner.request import Choice, Layout, Schedule
 
 # Matrix units, by what fragments call them.
-FAMILIES = ("mma",)
+FAMILIES = ("mma", "mfma", "wmma", "coop")
 # The edge of a product's tile.
 SIDE = 16
 # Elements of 16 bits that are copied at once, and how many a staged row has beyond its own.
@@ -21,6 +21,8 @@ CHUNK, PAD = 8, 8
 RESIDENTS = 2
 _MOST_WIDTH = 256
 _WARPS = 4
+# Widths of subgroups whose lanes share 16 rows evenly.
+_LANES = (16, 32, 64)
 # Keys and values of the heads that run side by side: about half of a large level-2 cache.
 _SECTION_NBYTES = 17_000_000
 
@@ -51,7 +53,15 @@ def _family(limits: DeviceLimits) -> str:
     """The family of the device's matrix unit, or "" where it has none."""
     if limits.target == "ptx" and limits.has_matrix_units and limits.has_async_copy:
         return "mma" if limits.subgroup == 32 else ""
-    return ""
+    if not limits.matrix_dtypes or limits.subgroup not in _LANES:
+        return ""
+    return {"hip": "mfma" if limits.subgroup == 64 else "wmma", "spirv": "coop"}.get(
+        limits.target, ""
+    )
+
+
+def _takes(dtype: str, limits: DeviceLimits) -> bool:
+    return dtype in (("f16", "bf16") if limits.target == "ptx" else limits.matrix_dtypes)
 
 
 def why_not(body: Graph, eqn: Eqn, limits: DeviceLimits) -> str:
@@ -63,8 +73,8 @@ def why_not(body: Graph, eqn: Eqn, limits: DeviceLimits) -> str:
     inputs = {i.var.id for i in body.inputs}
     if any(at[n].id not in inputs for n in ("k", "v", "k_shared") if n in at):
         return "keys or values are computed, not read"
-    if k.dtype not in ("f16", "bf16") or q.dtype != k.dtype or v.dtype != k.dtype:
-        return f"subgroup_tiles has no operands of {q.dtype} and {k.dtype}"
+    if not _takes(k.dtype, limits) or q.dtype != k.dtype or v.dtype != k.dtype:
+        return f"{limits.name} has no products of {q.dtype} and {k.dtype} within a subgroup"
     widths = (q.shape[3], v.shape[-1])
     if any(w % SIDE or w > _MOST_WIDTH for w in widths):
         return f"subgroup_tiles has widths of whole {SIDE}s up to {_MOST_WIDTH}"
@@ -79,9 +89,40 @@ def _section(heads: int, repeat: int, keys: int, width: int) -> int:
     return next(n for n in range(min(most, heads), 0, -1) if heads % n == 0)
 
 
-def shared_nbytes(rows: int, tile: int, width: int, value_width: int) -> int:
-    """Bytes of workgroup memory: queries, a tile of keys and one of values."""
-    return 2 * ((rows + tile) * (width + PAD) + tile * (value_width + PAD))
+def shared_nbytes(family: str, warps: int, numbers: Numbers, widths: tuple[int, int]) -> int:
+    """Bytes of workgroup memory: a tile of keys and one of values; queries where they stay there,
+    scores and weights where they go that way."""
+    (width, value_width), tile = widths, numbers.tile
+    rows = SIDE * numbers.deep * warps
+    own = (width + PAD) * 2 if _keeps(family) else 0
+    if family != "mma":
+        own += (tile + PAD // 2) * 4 + (tile + PAD) * 2
+    return tile * (width + value_width + 2 * PAD) * 2 + rows * own
+
+
+def _keeps(family: str) -> bool:
+    """Whether queries stay in workgroup memory. Cooperative matrices hold them better: they are
+    loaded once, and a group has as little as 48 KiB."""
+    return family != "coop"
+
+
+def _fitting(
+    family: str, rows: int, widths: tuple[int, int], limits: DeviceLimits
+) -> tuple[int, Numbers] | str:
+    """Subgroups of a group, and the numbers of each: the largest that workgroup memory holds."""
+    if family == "mma":
+        wanted = numbers_for(*widths)
+        wanted = Numbers(min(wanted.deep, math.ceil(rows / SIDE)), wanted.tile)
+        tries = [(max(1, min(_WARPS, math.ceil(rows / (SIDE * wanted.deep)))), wanted)]
+    else:
+        most = min(_WARPS, math.ceil(rows / SIDE), limits.threads // limits.subgroup)
+        counts = [n for n in (4, 2, 1) if n <= most]
+        tries = [(n, Numbers(1, tile)) for n in counts for tile in (32, SIDE)]
+    for warps, numbers in tries:
+        if shared_nbytes(family, warps, numbers, widths) <= limits.workgroup_nbytes:
+            return warps, numbers
+    nbytes = min(shared_nbytes(family, *one, widths) for one in tries)
+    return f"tiles of {nbytes} bytes pass {limits.name}'s workgroup memory"
 
 
 def choose_subgroup_tiles(body: Graph, limits: DeviceLimits) -> Choice | str:
@@ -90,22 +131,21 @@ def choose_subgroup_tiles(body: Graph, limits: DeviceLimits) -> Choice | str:
     reason = why_not(body, eqn, limits)
     if reason:
         return reason
-    at = operands_of(eqn)
+    at, family = operands_of(eqn), _family(limits)
     batch, heads, rows, width = at["q"].type.shape
-    value_width = at["v"].type.shape[-1]
+    widths = (width, at["v"].type.shape[-1])
     keys = at["read"].type.shape[1] if "read" in at else at["k"].type.shape[2]
     kv_heads = at["k"].type.shape[1]
-    numbers = numbers_for(width, value_width)
-    warps = max(1, min(_WARPS, math.ceil(rows / (SIDE * numbers.deep))))
-    deep = min(numbers.deep, math.ceil(rows / SIDE))
-    nbytes = shared_nbytes(SIDE * deep * warps, numbers.tile, width, value_width)
-    if nbytes > limits.workgroup_nbytes:
-        return f"tiles of {nbytes} bytes pass {limits.name}'s workgroup memory"
+    found = _fitting(family, rows, widths, limits)
+    if isinstance(found, str):
+        return found
+    warps, numbers = found
     params = {
-        "family": FAMILIES.index(_family(limits)), "subgroup": limits.subgroup, "warps": warps,
-        "deep": deep, "tile": numbers.tile, "async": int(limits.has_async_copy),
-        "section": _section(batch * heads, heads // kv_heads, keys, width + value_width),
+        "family": FAMILIES.index(family), "subgroup": limits.subgroup, "warps": warps,
+        "deep": numbers.deep, "tile": numbers.tile, "async": int(family == "mma"),
+        "keeps": int(_keeps(family)),
+        "section": _section(batch * heads, heads // kv_heads, keys, sum(widths)),
     }  # fmt: skip
     schedule = Schedule("subgroup_tiles", tuple(sorted(params.items())))
-    why = f"{rows} query rows, {warps} x {SIDE * deep} a group, {numbers.tile} keys a tile"
+    why = f"{rows} query rows, {warps} x {SIDE * numbers.deep} a group, {numbers.tile} keys a tile"
     return Choice(schedule, (Layout(),) * len(body.inputs), (), why)

@@ -125,10 +125,20 @@ def _addresses(b: Body, ins: Ins, frag: Frag) -> list[str]:
 
 def load(b: Body, ins: Ins) -> None:
     frag = frag_of(b, ins.dsts[0].type)
-    name, _ = b.memory(ins.attr("mem"))
+    name, decl = b.memory(ins.attr("mem"))
     b.use_dtype(frag.dtype)
     places = _addresses(b, ins, frag)
-    b.put(ins.dsts[0], [loaded(frag.dtype, f"{name}[{at}]") for at in places])
+    if decl.dtype != frag.dtype:  # u32 words of two elements
+        elements = [_half(frag.dtype, name, at) for at in places]
+    else:
+        elements = [f"{name}[{at}]" for at in places]
+    b.put(ins.dsts[0], [loaded(frag.dtype, element) for element in elements])
+
+
+def _half(dtype: str, name: str, at: str) -> str:
+    """The element `at` of words of two, as it lies in memory: shorts and _Float16 alike."""
+    kind = "_Float16" if dtype == "f16" else "unsigned short"
+    return f"((const {kind}*){name})[{at}]"
 
 
 def store(b: Body, ins: Ins) -> None:

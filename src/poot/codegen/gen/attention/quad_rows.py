@@ -61,18 +61,18 @@ def store(rows: Rows, sinks: list[Sink]) -> None:
         total = k.copy(rows.total[line])
         for mask in (1, 2):
             total = total + k.op("shuffle_xor", total, mask=mask)
-        row, most = rows.first + more, k.copy(rows.most[line])
+        row, most = rows.first + more, _natural(rows, k.copy(rows.most[line]))
         if whole:
             there = rows.where(k.op("min", row, parts.rows - 1))
-            _store_rows(rows, whole, line, row, _shrink(rows, there, most, total))
+            _store_rows(rows, whole, line, row, shrink_of(rows.job, parts, there, most, total))
         if not rest and parts.lse is None:
             continue
         with k.if_(row < parts.rows):
             where = rows.where(row)
             if parts.lse is not None:
                 with k.if_(rows.column.eq(0)):
-                    _store_lse(rows, sinks, where, _log_sum(rows, most, total))
-            shrink = _shrink(rows, where, most, total)
+                    _store_lse(rows, sinks, where, log_sum(rows.job, most, total))
+            shrink = shrink_of(rows.job, parts, where, most, total)
             for n in range(parts.value_width // 8):
                 pair = [x * shrink for x in rows.pair(line, n)]
                 _store_pair(rows, rest, where, 8 * n, pair)
@@ -128,18 +128,20 @@ def _natural(rows: Rows, most: Val) -> Val:
     return most * rows.parts.scale if rows.is_plain else most
 
 
-def _log_sum(rows: Rows, most: Val, total: Val) -> Val:
-    k = rows.job.k
-    found = _natural(rows, most) + log(k, total)
-    return k.select(total.eq(0.0), k.lit(-math.inf), found)
+def log_sum(job: Job, most: Val, total: Val) -> Val:
+    """The logarithm of a row's sum of e to its scores, `total` of them over e to `most`; -inf where
+    no key is visible."""
+    k = job.k
+    return k.select(total.eq(0.0), k.lit(-math.inf), most + log(k, total))
 
 
-def _shrink(rows: Rows, where: tuple[Index, ...], most: Val, total: Val) -> Val:
-    k, parts = rows.job.k, rows.parts
+def shrink_of(job: Job, parts: Parts, where: tuple[Index, ...], most: Val, total: Val) -> Val:
+    """What a row's channels are multiplied by: 1 / total, a sink's weight in it."""
+    k = job.k
     if "sink" not in parts.at:
         return k.op("rcp", total)
-    logit = rows.job.pull.value(parts.at["sink"], (where[1],))
-    own = k.select(total.eq(0.0), k.lit(-math.inf), _natural(rows, most))
+    logit = job.pull.value(parts.at["sink"], (where[1],))
+    own = k.select(total.eq(0.0), k.lit(-math.inf), most)
     top = k.op("nanmax", own, logit)
     shrink = k.select(total.eq(0.0), k.lit(0.0), k.op("exp2", (own - top) * (1 / _LN2)))
     return shrink / k.fma(total, shrink, k.op("exp2", (logit - top) * (1 / _LN2)))

@@ -13,7 +13,7 @@ from poot.codegen.gen.attention.grouped.scores import LEAST, SLACK
 from poot.codegen.gen.attention.quad_rows import Rows, store
 from poot.codegen.gen.attention.score import score
 from poot.codegen.gen.attention.subgroup_tiles.shape import Form
-from poot.codegen.gen.attention.subgroup_tiles.stage import KEYS, QUERIES, VALUES
+from poot.codegen.gen.attention.subgroup_tiles.stage import KEYS, QUERIES, VALUES, Stage
 from poot.codegen.gen.job import Job
 from poot.codegen.gen.sinks import Sink
 from poot.codegen.kir.build import F32, I32, Val
@@ -54,6 +54,9 @@ class Registers:
             (self.beyond.index(int(r)), int(c))
             for r, c in zip(down[:, 0], across[:, 0], strict=True)
         ]
+
+    def take_queries(self, stage: Stage) -> None:
+        """Queries stay where the stage put them."""
 
     def products(self) -> Val:
         """Queries times the staged tile of keys."""

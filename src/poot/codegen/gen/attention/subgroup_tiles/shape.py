@@ -14,7 +14,8 @@ from poot.planner.subgroup_tiles import FAMILIES, PAD, SIDE
 class Form:
     """A group has `warps` subgroups of `lanes`, each with `deep` times 16 query rows, and takes
     `tile` keys at a time. `family` is the matrix unit's; `is_async` says that tiles are copied
-    behind the lanes' backs, else by way of registers."""
+    behind the lanes' backs, else by way of registers; `keeps_queries` that queries stay in
+    workgroup memory, else in fragments."""
 
     parts: Parts
     family: str
@@ -24,6 +25,7 @@ class Form:
     tile: int
     section: int
     is_async: bool
+    keeps_queries: bool
 
     @staticmethod
     def of(request: Request) -> Form:
@@ -31,7 +33,7 @@ class Form:
         parts, get = parts_of(attention_eqn(request.body)), request.schedule.get
         return Form(
             parts, FAMILIES[get("family")], get("subgroup"), get("warps"), get("deep"), get("tile"),
-            get("section"), bool(get("async")),
+            get("section"), bool(get("async")), bool(get("keeps")),
         )  # fmt: skip
 
     @property
@@ -69,6 +71,16 @@ class Form:
     @property
     def tiling(self) -> Tiling:
         return Tiling(self.parts, self.rows, self.tile, self.section)
+
+    @property
+    def score_pitch(self) -> int:
+        """Floats from a row of scores in workgroup memory to the next."""
+        return self.tile + PAD // 2
+
+    @property
+    def weight_pitch(self) -> int:
+        """Elements from a row of weights in workgroup memory to the next."""
+        return self.tile + PAD
 
     @property
     def is_paged(self) -> bool:

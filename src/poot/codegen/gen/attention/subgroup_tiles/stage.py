@@ -61,8 +61,9 @@ class Stage:
         self.queries = Tile(QUERIES, form.key_pitch, (Piece("q", 0, parts.width),))
         self.keys = Tile(KEYS, form.key_pitch, split if shared else split[:1])
         self.values = Tile(VALUES, form.value_pitch, (Piece("v", 0, parts.value_width),))
-        for tile, rows in ((self.queries, form.rows), (self.keys, form.tile)):
-            self._declare(tile, rows)
+        if form.keeps_queries:
+            self._declare(self.queries, form.rows)
+        self._declare(self.keys, form.tile)
         self._declare(self.values, form.tile)
         if form.is_async:
             self.token = self.k.op("async_commit", type=TOKEN)
@@ -98,20 +99,29 @@ class Stage:
     # A block
 
     def open(self, block: Block) -> None:
-        """Starts a block: its queries are copied, and asked for with the first keys."""
+        """Starts a block. Queries that stay are copied, and asked for with the first keys."""
         self.block = block
-        k, parts = self.k, self.form.parts
-        self.key_head = quotient(k, block.head, parts.repeat)
-        lead = block.row * parts.heads + block.head
-        for chunk in self._chunks(parts.width, self.form.rows):
-            with self.job.when(self._truth() if chunk.is_there is None else chunk.is_there):
-                row = block.first_query + (chunk.own + chunk.beyond)
-                self._query(chunk, lead, k.op("min", row, parts.rows - 1))
+        self.key_head = quotient(self.k, block.head, self.form.parts.repeat)
+        if self.form.keeps_queries:
+            self._copy_queries(self.queries, block.first_query, self.form.rows)
 
-    def _query(self, chunk: Chunk, lead: Val, row: Val) -> None:
-        k, parts, tile = self.k, self.form.parts, self.queries
+    def pass_queries(self, number: int) -> None:
+        """The number-th `tile` queries of the block, where keys will lie."""
+        first = self.block.first_query + number * self.form.tile
+        self._copy_queries(self.keys, first, self.form.tile)
+
+    def _copy_queries(self, tile: Tile, first: Val, rows: int) -> None:
+        k, parts, block = self.k, self.form.parts, self.block
+        lead = block.row * parts.heads + block.head
+        for chunk in self._chunks(parts.width, rows):
+            with self.job.when(self._truth() if chunk.is_there is None else chunk.is_there):
+                row = first + (chunk.own + chunk.beyond)
+                self._query(tile, chunk, lead, k.op("min", row, parts.rows - 1))
+
+    def _query(self, tile: Tile, chunk: Chunk, lead: Val, row: Val) -> None:
+        k, parts = self.k, self.form.parts
         name = input_name(self.job, parts.at["q"])
-        to = self._to(tile, tile.pieces[0], chunk)
+        to = self._to(tile, self.queries.pieces[0], chunk)
         source = (lead * parts.rows + row) * parts.width + chunk.chunk * CHUNK
         if name is None:
             self._put(tile.array, to, self._computed(row, chunk))
@@ -132,13 +142,12 @@ class Stage:
         return [k.cast(self.job.pull.value(q, (*where, first + n)), "f32") for n in range(CHUNK)]
 
     def _put(self, array: str, to: Val, values: list[Val]) -> None:
-        k, dtype = self.k, self.form.dtype
+        k = self.k
+        short = k.cast(k.vec(*values), self.form.dtype)
         if self.form.is_async:
-            k.store(array, to, k.cast(k.vec(*values), dtype))
-            return
-        bits = [self.job.numbers.to_bits(v, dtype) for v in values]
-        words = [low | (high << 16) for low, high in zip(bits[::2], bits[1::2], strict=True)]
-        k.store(array, to >> 1, k.vec(*words))
+            k.store(array, to, short)
+        else:
+            k.store(array, to >> 1, k.bitcast(short, _WORDS))
 
     def _truth(self) -> Val:
         return self.k.lit(True, Ty("bool"))
@@ -178,7 +187,7 @@ class Stage:
         k = self.k
         words = k.load(name, self._source(piece, chunk, key) >> 1, 4)
         if tile is self.values and not self.form.tiling.is_even:
-            none = k.vec(*(k.lit(0, U32) for _ in range(4)))
+            none = k.vec(*(k.lit(0, U32) for _ in range(_WORDS.lanes)))
             words = k.select(key < self.block.length, words, none)
         k.set(held, words)
 
