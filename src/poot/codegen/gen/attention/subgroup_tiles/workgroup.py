@@ -2,8 +2,9 @@
 scores and weights go through workgroup memory.
 
 A subgroup has 16 query rows, a few neighbouring lanes each. Scores are stored, weighed by the row's
-lanes, and loaded as the second product's left operand. Channels stay in fragments. The maximum moves only past 2^8 of what it was: then channels are multiplied by a matrix whose rows hold
-one number each.
+lanes, and loaded as the second product's left operand. Channels stay in fragments. The maximum
+moves only past 2^8 of what it was: then channels are multiplied by a matrix whose rows hold one
+number each.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from poot.codegen.gen.index import Index
 from poot.codegen.gen.job import Job
 from poot.codegen.gen.sinks import Sink
 from poot.codegen.kir.build import F32, I32, U32, Val
-from poot.codegen.kir.nodes import Frag
+from poot.codegen.kir.nodes import Frag, Ty
 from poot.planner.subgroup_tiles import SIDE
 
 _LOG2E = math.log2(math.e)
@@ -56,7 +57,7 @@ class Workgroup:
         k, form = self.k, self.form
         if form.keeps_queries:
             return
-        empty = k.op("frag_fill", k.cast(k.lit(0.0), form.dtype), type=self.left)
+        empty = k.op("frag_fill", k.lit(0.0, Ty(form.dtype)), type=self.left)
         self.queries = [k.var(empty) for _ in range(form.parts.width // SIDE)]
         mine = self.start >> _log2(form.tile)
         for number in range(-(-form.rows // form.tile)):
@@ -121,7 +122,7 @@ class Workgroup:
         return self.weights
 
     def _pair(self, low: Val, high: Val) -> Val:
-        """Two weights in a word. NaN may get lost on the way: the sum has it, and with it the row."""
+        """Two weights in a word. NaN may get lost here: the sum has it, and with it the row."""
         k, dtype = self.k, self.form.dtype
         if dtype != "bf16" or dtype in self.job.numbers.native:
             return k.bitcast(k.cast(k.vec(low, high), dtype), U32)
@@ -203,9 +204,11 @@ class Workgroup:
             k.barrier("subgroup")
             with k.if_(is_there):
                 first = job.indexer.atom(self.part, self.across) * count + SIDE * n
-                for e in range(count):
-                    value = k.load(_SCORES, own + e) * shrink
-                    store_channel(job, parts, self._where(), first + e, value, sinks)
+                for e in range(0, count, 4):
+                    four = k.load(_SCORES, own + e, 4)
+                    for m in range(4):
+                        value = k.extract(four, m) * shrink
+                        store_channel(job, parts, self._where(), first + (e + m), value, sinks)
 
 
 def _log2(n: int) -> int:
