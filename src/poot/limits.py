@@ -47,6 +47,14 @@ class DeviceLimits:
     has_tensor_maps: bool = False
     matrix_dtypes: tuple[str, ...] = ()
 
+    @property
+    def has_f16_matrices(self) -> bool:
+        return "f16" in self.matrix_dtypes
+
+    @property
+    def has_bf16_matrices(self) -> bool:
+        return "bf16" in self.matrix_dtypes
+
     def __str__(self) -> str:
         return "\n".join(f"{f.name} {getattr(self, f.name)}" for f in fields(self))
 

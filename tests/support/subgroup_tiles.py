@@ -8,13 +8,19 @@ from poot.codegen.gen.attention.subgroup_tiles.shape import Form
 from poot.codegen.gen.lower import lower
 from poot.codegen.gen.lowered import KernelCall
 from poot.ir.text import parse
-from poot.limits import DeviceLimits
+from poot.limits import DeviceLimits, profile
 from poot.planner.request import Request
 from tests.support import attention_forms
 from tests.support.attention_forms import form_text
 from tests.support.attention_steps import check_form
 from tests.support.launch import request_of
 from tests.support.ptx_agree import AMPERE
+
+# A GPU that Vulkan drives, with cooperative matrices.
+COOP = replace(
+    profile("lavapipe"), name="coop", subgroup=32, is_software=False, loop_trips=0,
+    workgroup_nbytes=49152, matrix_dtypes=("bf16", "f16"),
+)  # fmt: skip
 
 
 def prefill(rows: int, keys: int, width: int = 64, dtype: str = "bf16", **rest: object

@@ -23,6 +23,14 @@ FAMILIES = {
     "mfma": (64, ("gfx90a", "gfx940", "gfx941", "gfx942", "gfx950")),
     "wmma": (32, ("gfx1100", "gfx1101", "gfx1102", "gfx1103", "gfx1150", "gfx1151", "gfx1152")),
 }
+
+
+def matrix_dtypes(arch: str, wave: int) -> tuple[str, ...]:
+    """The 16-bit dtypes of which a wave multiplies 16x16 matrices."""
+    return ("bf16", "f16") if any((wave, arch) == (w, a) for w, archs in FAMILIES.values()
+                                  for a in archs) else ()  # fmt: skip
+
+
 _FOLD = {"add": "{0} + {1}", "sub": "{0} - {1}", "mul": "{0} * {1}"}
 _EXTREME = {"max": "__builtin_fmaxf({0}, {1})", "min": "__builtin_fminf({0}, {1})"}
 
