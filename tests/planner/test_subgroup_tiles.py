@@ -36,7 +36,7 @@ def test_a_prefill_without_warpgroup_products_is_in_subgroup_tiles(widths, deep,
 
 def test_on_hopper_it_takes_what_tiled_does_not():
     assert choice(H200).schedule.name == "tiled"
-    for widths in ((96, 96), (64, 128)):
+    for widths in ((96, 96), (128, 96)):
         assert choice(H200, widths=widths).schedule.name == "subgroup_tiles"
 
 

@@ -50,7 +50,7 @@ def test_sections_divide_the_heads_and_fit_the_cache():
     [
         ({"dtype": "f32"}, "streaming"),
         ({"widths": (96, 96)}, "subgroup_tiles"),
-        ({"widths": (64, 128)}, "subgroup_tiles"),
+        ({"widths": (128, 96)}, "subgroup_tiles"),
         ({"extra": (("k_shared", "bf16[2,1,300,8]"),)}, "subgroup_tiles"),
         ({"widths": (72, 72)}, "streaming"),
     ],
@@ -58,6 +58,21 @@ def test_sections_divide_the_heads_and_fit_the_cache():
 )
 def test_what_it_has_no_code_for_keeps_the_portable_schedules(given, other):
     assert choice(**given).schedule.name == other
+
+
+def test_widths_may_differ_and_keys_be_split_in_panels():
+    assert choice(widths=(192, 128)).schedule.name == "tiled"
+    split = {"extra": (("k_shared", "bf16[2,1,300,64]"),)}
+    assert choice(widths=(192, 128), **split).schedule.name == "tiled"
+    pool = {"extra": (("read", "i32[2,300]"),)}
+    assert "takes keys of a pool whole" in _why(widths=(192, 128), **pool)
+
+
+def _why(**given: object) -> str:
+    rest = {"heads": (8, 2), "rows": 100, "keys": 300, "widths": (128, 128), **given}
+    body = canonical_body(parse(attention_text("bf16", **rest)), ())  # type: ignore[arg-type]
+    (eqn,) = (e for e in body.eqns if e.op == "attention")
+    return why_not(body, eqn, H200)
 
 
 def test_computed_queries_are_declined_with_the_reason():

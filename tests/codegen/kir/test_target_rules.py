@@ -113,7 +113,7 @@ BAD = {
     "coordinates of floats": ("d: frag[mma,acc,16,8,f32] = frag_coord axis=0", "an i32 frag"),
     "a load of another dtype": (
         "d: frag[mma,a,16,16,f16] = frag_load s[0], 64",
-        "memory of its dtype",
+        "memory of the frag's dtype",
     ),
     "a swizzle of a buffer": (
         "d: frag[mma,a,16,16,bf16] = frag_load x[0], 64 swizzle=row",

@@ -78,7 +78,7 @@ class Consumer:
             k.do("barrier_arrive", 1, threads=2 * WARPGROUP)
         self.taken = k.var(k.lit(0, I32), I32)
         self.sums = Frag("wgmma", "acc", ROWS, form.tile, "f32")
-        self.outs = Frag("wgmma", "acc", ROWS, form.width, "f32")
+        self.outs = Frag("wgmma", "acc", ROWS, form.value_width, "f32")
         self.weights = Frag("wgmma", "a", ROWS, form.tile, form.dtype)
         zero = k.op("frag_fill", k.lit(0.0), type=self.sums)
         self.s = k.var(zero)
@@ -104,7 +104,7 @@ class Consumer:
         """O += P V of a tile begins."""
         k, form = self.k, self.form
         stage, _ = slot_of(number, STAGES)
-        self._wgmma(self.acc, self.p, stage * form.key_elems, b=VALUES.array, k=form.tile,
+        self._wgmma(self.acc, self.p, stage * form.value_elems, b=VALUES.array, k=form.tile,
                     stride_b=form.tile * PANEL, trans_b=True)  # fmt: skip
         return k.op("wgmma_commit", type=_WGMMA)
 
@@ -203,14 +203,14 @@ class Consumer:
             return
         self._wait_full(VALUES, self.base)
         stage, _ = slot_of(self.base, STAGES)
-        start = stage * form.key_elems
+        start = stage * form.value_elems
         left = k.op("max", block.length - block.last * form.tile, 0)
         barrier = form.consumers + 1
         with k.if_(left < form.tile):
             with k.if_(self.own.eq(0)):
                 zeros = k.cast(k.vec(k.lit(0.0), k.lit(0.0)), form.dtype)
                 within = k.lane() & (WARPGROUP - 1)
-                pairs = form.width // 2
+                pairs = form.value_width // 2
                 with k.for_(left * pairs + within, form.tile * pairs, WARPGROUP, unroll=1) as at:
                     row, pair = at >> _bits(pairs), at & (pairs - 1)
                     panel = pair >> _bits(PANEL // 2)

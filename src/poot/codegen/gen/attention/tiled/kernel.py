@@ -9,6 +9,7 @@ from poot.codegen.gen.attention.tiled.consumer import Consumer
 from poot.codegen.gen.attention.tiled.copies import (
     KEYS,
     QUERY_MAP,
+    SHARED_KEY_MAP,
     VALUES,
     declare,
     produce,
@@ -58,7 +59,8 @@ def lower_tiled(request: Request, limits: DeviceLimits) -> Lowered:
     )
     mapped = [(QUERY_MAP, "q")]
     if not form.is_paged:
-        mapped = [(KEYS.map, "k"), (VALUES.map, "v"), *mapped]
+        shared = [(SHARED_KEY_MAP, "k_shared")] if form.parts.shared else []
+        mapped = [(KEYS.map, "k"), (VALUES.map, "v"), *shared, *mapped]
     maps = tuple(_view(job, form.parts.at[operand]) for _, operand in mapped)
     return Lowered((KernelCall(k.kernel(), (form.launched, 1, 1), tuple(job.args), maps=maps),))
 

@@ -39,11 +39,21 @@ class Form:
         return self.parts.width
 
     @property
+    def value_width(self) -> int:
+        return self.parts.value_width
+
+    @property
+    def own_width(self) -> int:
+        """Channels of a key that its head alone has."""
+        return self.parts.width - self.parts.shared
+
+    @property
     def dtype(self) -> str:
         return self.parts.at["k"].type.dtype
 
     @property
     def panels(self) -> int:
+        """Panels of a query, and of a key."""
         return self.width // PANEL
 
     @property
@@ -71,8 +81,13 @@ class Form:
 
     @property
     def key_elems(self) -> int:
-        """A tile of keys, or of values."""
+        """A tile of keys."""
         return self.tile * self.width
+
+    @property
+    def value_elems(self) -> int:
+        """A tile of values."""
+        return self.tile * self.value_width
 
     @property
     def query_elems(self) -> int:
