@@ -86,6 +86,12 @@ def checks() -> Iterator[Check]:
                 if dtype != "f32":
                     prefill = Form(2, 4, 2, 150, 300, width, width, dtype, scale=width**-0.5)
                     yield Check(replace(prefill, **rest))  # type: ignore[arg-type]
+    for width, value_width, shared in ((192, 128, 0), (192, 128, 64), (128, 64, 0), (96, 64, 32)):
+        for rest in _FORMS:
+            if not (shared and rest.get("paged")):
+                form = Form(2, 4, 2, 150, 300, width, value_width, "bf16", shared=shared,
+                            scale=width**-0.5)  # fmt: skip
+                yield Check(replace(form, **rest))  # type: ignore[arg-type]
 
 
 CHECKS = {c.name: c for c in checks()}

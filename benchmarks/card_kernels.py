@@ -61,6 +61,8 @@ class Built:
 def build(spec: Spec, limits: DeviceLimits) -> Built:
     """The kernel for a device. Raises ValueError where the planner takes another schedule."""
     body = canonical_body(parse(spec.text()))
+    if spec.schedule == "subgroup_tiles":  # what a card without tensor maps takes
+        limits = replace(limits, has_tensor_maps=False)
     found = (
         choose_grouped(body, limits, spec.numbers)
         if spec.numbers

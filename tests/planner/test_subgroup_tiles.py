@@ -49,7 +49,7 @@ def test_few_query_rows_take_few_subgroups():
 @pytest.mark.parametrize(
     "given, why",
     [
-        ({"dtype": "f32"}, "no operands of f32"),
+        ({"dtype": "f32"}, "no products of f32 within"),
         ({"widths": (72, 72)}, "whole 16s"),
         ({"widths": (512, 512)}, "up to 256"),
         ({"widths": (64, 64), "extra": (("k_shared", "bf16[2,1,300,4]"),)}, "whole chunks"),

@@ -73,8 +73,9 @@ def why_not(body: Graph, eqn: Eqn, limits: DeviceLimits) -> str:
     inputs = {i.var.id for i in body.inputs}
     if any(at[n].id not in inputs for n in ("k", "v", "k_shared") if n in at):
         return "keys or values are computed, not read"
-    if not _takes(k.dtype, limits) or q.dtype != k.dtype or v.dtype != k.dtype:
-        return f"{limits.name} has no products of {q.dtype} and {k.dtype} within a subgroup"
+    if not _takes(k.dtype, limits) or not q.dtype == k.dtype == v.dtype:
+        named = " and ".join(sorted({q.dtype, k.dtype, v.dtype}))
+        return f"{limits.name} has no products of {named} within a subgroup"
     widths = (q.shape[3], v.shape[-1])
     if any(w % SIDE or w > _MOST_WIDTH for w in widths):
         return f"subgroup_tiles has widths of whole {SIDE}s up to {_MOST_WIDTH}"
