@@ -97,7 +97,8 @@ def read_matrices(instance: object, handle: object, extensions: frozenset[str]) 
     matrices: Any = vk.VkPhysicalDeviceCooperativeMatrixFeaturesKHR()
     model: Any = vk.VkPhysicalDeviceVulkanMemoryModelFeatures(pNext=matrices)
     chain: Any = model
-    half = wide = None
+    half: Any = None
+    wide: Any = None
     if FLOAT16 in extensions:
         chain = half = vk.VkPhysicalDeviceShaderFloat16Int8Features(pNext=chain)
     if BFLOAT16 in extensions:
@@ -108,15 +109,12 @@ def read_matrices(instance: object, handle: object, extensions: frozenset[str]) 
         return Matrices()
     there = {
         "f16": half is not None and bool(half.shaderFloat16),
-        "bf16": wide is not None and _has_bfloat16(wide),
+        "bf16": wide is not None
+        and bool(wide.vulkanMemoryModel)
+        and bool(wide.vulkanMemoryModelAvailabilityVisibilityChains),
     }
     dtypes = tuple(d for d in multiplied(_products(instance, handle)) if there[d])
     return Matrices(dtypes, bool(model.vulkanMemoryModelDeviceScope))
-
-
-def _has_bfloat16(features: Any) -> bool:  # a struct of the package's, which has no types
-    is_type = bool(features.vulkanMemoryModel)
-    return is_type and bool(features.vulkanMemoryModelAvailabilityVisibilityChains)
 
 
 def _products(instance: object, handle: object) -> list[Product]:
