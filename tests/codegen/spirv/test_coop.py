@@ -114,3 +114,10 @@ def test_strides_count_what_the_array_holds():
     (load,) = (line for line in lines if "OpCooperativeMatrixLoadKHR" in line)
     stride = load.split()[6]
     assert any(line.startswith(f"{stride} = OpConstant") and line.endswith(" 2") for line in lines)
+
+
+def test_a_device_without_matrices_refuses_each_op_of_theirs():
+    call = lower(request_for(prefill(20, 40, dtype="f16"), COOP), COOP).calls[0]
+    said = "kernel attention_subgroup_tiles: .*multiplies matrices of no dtype"
+    with pytest.raises(DtypeLowering, match=said):
+        emit(call.kernel, replace(COOP, matrix_dtypes=()))
