@@ -100,6 +100,12 @@ def checks() -> Iterator[Check]:
             for rest in _FORMS:
                 decode = Form(5, 8, 2, 1, 300, width, width, "f32", scale=width**-0.5)
                 yield Check(replace(decode, **codes, **rest))  # type: ignore[arg-type]
+    for width, value_width, shared in ((192, 128, 0), (192, 128, 64), (128, 64, 0), (96, 64, 32)):
+        for rest in _FORMS:
+            if "begin" not in rest and not (shared and rest.get("paged")):
+                form = Form(2, 4, 2, 150, 300, width, value_width, "bf16", shared=shared,
+                            scale=width**-0.5)  # fmt: skip
+                yield Check(replace(form, **rest))  # type: ignore[arg-type]
     yield from _split_keys()
 
 

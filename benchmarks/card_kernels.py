@@ -63,6 +63,8 @@ def build(spec: Spec, limits: DeviceLimits) -> Built:
     """The kernel for a device. Raises ValueError where the planner takes another schedule."""
     body = canonical_body(parse(spec.text()))
     order = spec.order if isinstance(spec, Decode) else ROWS_FIRST
+    if spec.schedule == "subgroup_tiles":  # what a card without tensor maps takes
+        limits = replace(limits, has_tensor_maps=False)
     found = (
         choose_grouped(body, limits, spec.numbers, order=order)
         if spec.numbers or order

@@ -11,6 +11,7 @@
 #   hard         the hard cases on target cuda
 #   cases        the hard cases on the card's Vulkan driver
 #   checks       attention's fast schedules, form by form (benchmarks/attention_checks.py)
+#   beside       attention through Vulkan beside CUDA's (benchmarks/vulkan_attention.py)
 #   sanitize     compute-sanitizer's memcheck, racecheck and initcheck over the attention suite
 #   model        SmolLM2: logits, text, tokens a second, replay (benchmarks/smollm2.py)
 #   serve        SmolLM2 behind an engine: prefixes, company, tokens a second (benchmarks/serving.py)
@@ -203,6 +204,11 @@ step_hip() {
 step_checks() {
     timeout --kill-after=10s 110 "$python" -m benchmarks.attention_checks --out "$kept" --seconds 90 \
         >"$kept/checks.log" 2>&1
+}
+
+step_beside() {
+    timeout --kill-after=10s 200 "$python" -m benchmarks.vulkan_attention --out "$kept" \
+        --seconds 170 >"$kept/beside.log" 2>&1
 }
 
 step_torch() {

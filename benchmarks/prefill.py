@@ -56,10 +56,18 @@ class Prefill:
     is_paged: bool = False
     goal: float = 0.0
     goal_ratio: float = 0.0
+    value_width: int = 0  # 0: as wide as keys
+    shared: int = 0  # channels of a key that all heads share
+    is_portable: bool = False  # in subgroup tiles (mma.sync)
 
     @property
     def schedule(self) -> str:
-        return "tiled"
+        return "subgroup_tiles" if self.is_portable else "tiled"
+
+    @property
+    def values(self) -> int:
+        """Channels of a value."""
+        return self.value_width or self.width
 
     @property
     def numbers(self) -> Numbers | None:
@@ -80,7 +88,7 @@ class Prefill:
         seen = float(self.rows * self.keys)
         if self.causal is not None:
             seen = float(sum(min(self.keys, r + self.causal + 1) for r in range(self.rows)))
-        return 4.0 * self.batch * self.heads * self.width * seen
+        return 2.0 * self.batch * self.heads * (self.width + self.values) * seen
 
     def text(self) -> str:
         """The graph: one attention eqn."""
@@ -89,9 +97,15 @@ class Prefill:
             if self.is_paged
             else (f"{self.batch},{self.kv_heads},{self.keys}")
         )
-        kv = f"{self.dtype}[{lead},{self.width}]"
-        q = f"{self.dtype}[{self.batch},{self.heads},{self.rows},{self.width}]"
-        rows = [("q", q, ""), ("k", kv, ""), ("v", kv, "")]
+        lead = f"{self.dtype}[{lead}"
+        q = f"{self.dtype}[{self.batch},{self.heads},{self.rows}"
+        rows = [
+            ("q", f"{q},{self.width}]", ""), ("k", f"{lead},{self.width - self.shared}]", ""),
+            ("v", f"{lead},{self.values}]", ""),
+        ]  # fmt: skip
+        if self.shared:
+            type = f"{self.dtype}[{self.batch},1,{self.keys},{self.shared}]"
+            rows.append(("k_shared", type, ""))
         if self.is_paged:
             rows.append(("read", f"i32[{self.batch},{self.keys}]", f" range=(0, {self.slots})"))
         if self.lengths:
@@ -101,7 +115,7 @@ class Prefill:
         attrs = f"operands=({names}) scale={self.scale}"
         given = (("causal", self.causal), ("window", self.window), ("softcap", self.softcap))
         attrs += "".join(f" {k}={v}" for k, v in given if v is not None)
-        lines.append(f"v{len(rows)}: {q} = attention({values}) {attrs}")
+        lines.append(f"v{len(rows)}: {q},{self.values}] = attention({values}) {attrs}")
         return "\n".join([*lines, f"out v{len(rows)}"])
 
 
@@ -120,10 +134,35 @@ ROWS: tuple[Prefill, ...] = (
     Prefill("D128 L1024 full", 16, 16, 16, 1024, 1024, 128),
     Prefill("D128 L1024 causal", 16, 16, 16, 1024, 1024, 128, 0),
     Prefill("GQA L2048 causal", 1, 32, 8, 2048, 2048, 128, 0),
-)
-CHECKS: tuple[Prefill, ...] = tuple(
-    Prefill(f"check D{width} {dtype} {n}{' paged' if paged else ''}", 2, 4, 2, rows, keys, width,
-            causal, window, cap, lengths, dtype, paged)
+    Prefill("MLA 192/128 causal", 2, 16, 16, 8192, 8192, 192, 0, value_width=128),
+    Prefill("MLA 192/128 split causal", 2, 16, 16, 8192, 8192, 192, 0, value_width=128, shared=64),
+    *(
+        Prefill(f"{name} mma.sync", 2, heads, heads, 8192, 8192, width, causal, is_portable=True)
+        for name, heads, width, causal in (
+            ("D64 full", 32, 64, None), ("D64 causal", 32, 64, 0), ("D128 full", 16, 128, None),
+            ("D128 causal", 16, 128, 0), ("D256 causal", 8, 256, 0),
+        )
+    ),
+    Prefill("D128 causal paged mma.sync", 2, 16, 16, 8192, 8192, 128, 0, is_paged=True,
+            is_portable=True),
+)  # fmt: skip
+_OTHERS = tuple(
+    Prefill(f"check {form} {n}{' mma.sync' if portable else ''}", 2, 4, 2, rows, keys, width,
+            causal, None, None, lengths, value_width=values, shared=shared, is_portable=portable)
+    for form, width, values, shared in (("192/128", 192, 128, 0), ("192/128 split", 192, 128, 64),
+                                        ("96/64", 96, 64, 0))
+    for portable in (False, True)
+    for n, (rows, keys, causal, lengths) in enumerate((
+        (777, 777, 0, ()), (100, 900, 800, ()), (256, 1024, 700, (956, 801))
+    ))
+    if portable or width == 192
+)  # fmt: skip
+CHECKS: tuple[Prefill, ...] = _OTHERS + tuple(
+    Prefill(
+        f"check D{width} {dtype} {n}{' paged' * paged}{' mma.sync' * portable}", 2, 4, 2, rows,
+        keys, width, causal, window, cap, lengths, dtype, paged, is_portable=portable,
+    )
+    for portable in (False, True)
     for width in (64, 128, 256)
     for dtype, paged in (("bf16", False), ("f16", False), ("bf16", True))
     for n, (rows, keys, causal, window, cap, lengths) in enumerate((
@@ -148,6 +187,7 @@ class Tensors:
     v: torch.Tensor
     out: torch.Tensor
     lengths: torch.Tensor
+    k_shared: torch.Tensor | None = None
     key_pool: torch.Tensor | None = None
     value_pool: torch.Tensor | None = None
     read: torch.Tensor | None = None
@@ -155,19 +195,26 @@ class Tensors:
     def operands(self) -> list[torch.Tensor]:
         """As the kernel takes them."""
         if self.key_pool is None or self.value_pool is None or self.read is None:
-            return [self.q, self.k, self.v, self.lengths]
+            shared = [] if self.k_shared is None else [self.k_shared]
+            return [self.q, self.k, self.v, *shared, self.lengths]
         return [self.q, self.key_pool, self.value_pool, self.read, self.lengths]
 
     @staticmethod
     def of(row: Prefill) -> Tensors:
         dtype = DTYPES[row.dtype]
         q = torch.randn(row.batch, row.heads, row.rows, row.width, device=DEVICE).to(dtype)
-        kv = (row.batch, row.kv_heads, row.keys, row.width)
-        k, v = (torch.randn(kv, device=DEVICE).to(dtype) for _ in range(2))
+        kv = (row.batch, row.kv_heads, row.keys)
+        k, v = (torch.randn(*kv, n, device=DEVICE).to(dtype)
+                for n in (row.width - row.shared, row.values))  # fmt: skip
+        shared = None
+        if row.shared:
+            shared = torch.randn(row.batch, 1, row.keys, row.shared, device=DEVICE).to(dtype)
         for b, length in enumerate(row.lengths):
-            k[b, :, length:], v[b, :, length:] = float("nan"), float("nan")
+            for x in (k, v, *([] if shared is None else [shared])):
+                x[b, :, length:] = float("nan")
         lengths = torch.tensor(row.lengths or (0,), dtype=torch.int32, device=DEVICE)
-        made = Tensors(q, k, v, torch.empty_like(q), lengths)
+        out = torch.empty(*q.shape[:3], row.values, dtype=dtype, device=DEVICE)
+        made = Tensors(q, k, v, out, lengths, shared)
         if row.is_paged:
             made.page(row)
         return made
@@ -189,11 +236,19 @@ class Tensors:
         self.read = slots.to(torch.int32).contiguous()
 
 
+def whole_keys(row: Prefill, t: Tensors) -> torch.Tensor:
+    """Keys with what their heads share, built."""
+    if t.k_shared is None:
+        return t.k
+    return torch.cat([t.k, t.k_shared.expand(-1, row.kv_heads, -1, -1)], -1)
+
+
 def reference(row: Prefill, t: Tensors, b: int, h: int) -> torch.Tensor:
     """f64, of one batch row and head, in blocks of query rows."""
     own = h // (row.heads // row.kv_heads)
     length = row.lengths[b] if row.lengths else row.keys
-    k, v = t.k[b, own, :length].double(), t.v[b, own, :length].double()
+    k = whole_keys(row, t)[b, own, :length].double()
+    v = t.v[b, own, :length].double()
     at = torch.arange(length, device=DEVICE)
     outs: list[torch.Tensor] = []
     for first in range(0, row.rows, 2048):
@@ -300,12 +355,12 @@ def run_row(row: Prefill) -> dict[str, object]:
 
 
 def _peer(row: Prefill, t: Tensors, name: str) -> Callable[[], object]:
-    is_grouped = row.heads != row.kv_heads
+    is_grouped, k = row.heads != row.kv_heads, whole_keys(row, t)
 
     def run() -> object:
         with sdpa_kernel(BACKENDS[name]):
             return functional.scaled_dot_product_attention(
-                t.q, t.k, t.v, is_causal=row.causal is not None, enable_gqa=is_grouped
+                t.q, k, t.v, is_causal=row.causal is not None, enable_gqa=is_grouped
             )
 
     return run
@@ -314,13 +369,13 @@ def _peer(row: Prefill, t: Tensors, name: str) -> Callable[[], object]:
 def _line(row: Prefill, report: dict[str, object]) -> str:
     us = report.get("us")
     if not isinstance(us, dict):
-        return f"{row.name:<22}{str(report)[:300]}"
+        return f"{row.name:<28}{str(report)[:300]}"
     rate = {k: row.flops / statistics.median(v) / 1e6 for k, v in us.items()}
     spread = (max(us["poot"]) - min(us["poot"])) / statistics.median(us["poot"])
     ratio = rate["poot"] / rate["cudnn"] if "cudnn" in rate else 0.0
     rates = "".join(f"{rate.get(k, 0.0):>8.0f}" for k in ("poot", "cudnn", "flash"))
     return (
-        f"{row.name:<22}{rates}{ratio:>7.3f}{row.goal:>6.0f}{row.goal_ratio:>6.2f}"
+        f"{row.name:<28}{rates}{ratio:>7.3f}{row.goal:>6.0f}{row.goal_ratio:>6.2f}"
         f"  spread {spread:.1%} error {report['error']:.1e} right {report['right']}"
     )
 
@@ -386,7 +441,7 @@ def main() -> None:
     print(f"checks: {len(checks) - len(wrong)} of {len(checks)} right")
     for name, report in list(wrong.items())[:8]:
         print(f"  not: {name} {str(report)[:500]}")
-    print(f"{'TFLOP/s':<22}{'poot':>8}{'cudnn':>8}{'flash':>8}{'ratio':>7}{'goal':>6}{'ratio':>6}")
+    print(f"{'TFLOP/s':<28}{'poot':>8}{'cudnn':>8}{'flash':>8}{'ratio':>7}{'goal':>6}{'ratio':>6}")
     print("\n".join(_line(r, reports.get(r.name, {})) for r in rows), flush=True)
     _plot(reports, path.with_suffix(".png"))
 

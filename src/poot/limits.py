@@ -16,7 +16,9 @@ class DeviceLimits:
     vector; GPUs have 1. `loop_trips` is how often a lane may go round its loops, all together,
     before the driver ends them without a word; 0 where it never does. `counts_residents`: it is
     known how many groups of a kernel are resident at once, so that they may wait for one another.
-    `has_tensor_maps`: launches may bring descriptions of tensors, by which whole boxes are copied.
+    `matrix_dtypes` are those of which a subgroup multiplies 16x16 matrices, with sums in f32, where
+    the target has no `has_matrix_units`. `has_tensor_maps`: launches may bring descriptions of
+    tensors, by which whole boxes are copied.
     """
 
     name: str
@@ -43,6 +45,15 @@ class DeviceLimits:
     loop_trips: int = 0
     counts_residents: bool = False
     has_tensor_maps: bool = False
+    matrix_dtypes: tuple[str, ...] = ()
+
+    @property
+    def has_f16_matrices(self) -> bool:
+        return "f16" in self.matrix_dtypes
+
+    @property
+    def has_bf16_matrices(self) -> bool:
+        return "bf16" in self.matrix_dtypes
 
     def __str__(self) -> str:
         return "\n".join(f"{f.name} {getattr(self, f.name)}" for f in fields(self))
@@ -128,6 +139,7 @@ PROFILES: dict[str, DeviceLimits] = {
             has_f16_storage=True,
             has_i64=True,
             arch="gfx942",
+            matrix_dtypes=("bf16", "f16"),
         ),
         DeviceLimits(
             "rdna3",
@@ -144,6 +156,7 @@ PROFILES: dict[str, DeviceLimits] = {
             has_f16_storage=True,
             has_i64=True,
             arch="gfx1100",
+            matrix_dtypes=("bf16", "f16"),
         ),
         DeviceLimits(
             "cpu-avx2",

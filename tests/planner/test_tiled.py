@@ -26,9 +26,9 @@ def test_a_prefill_on_the_card_is_tiled(width, consumers):
     assert (schedule.name, schedule.get("consumers")) == ("tiled", consumers)
 
 
-def test_a_device_without_tensor_maps_says_so_and_streams():
+def test_a_device_without_tensor_maps_says_so_and_takes_subgroup_tiles():
     limits = replace(H200, has_tensor_maps=False)
-    assert choice(limits).schedule.name == "streaming"
+    assert choice(limits).schedule.name == "subgroup_tiles"
     body = canonical_body(parse(attention_text("bf16", heads=(8, 2), rows=100)), ())
     (eqn,) = (e for e in body.eqns if e.op == "attention")
     assert "h200 as it is driven has no tensor maps" in why_not(body, eqn, limits)
@@ -46,18 +46,33 @@ def test_sections_divide_the_heads_and_fit_the_cache():
 
 
 @pytest.mark.parametrize(
-    "given",
+    "given, other",
     [
-        {"dtype": "f32"},
-        {"widths": (96, 96)},
-        {"widths": (64, 128)},
-        {"extra": (("k_shared", "bf16[2,1,300,8]"),)},
-        {"limits": profile("mi300x")},
+        ({"dtype": "f32"}, "streaming"),
+        ({"widths": (96, 96)}, "subgroup_tiles"),
+        ({"widths": (128, 96)}, "subgroup_tiles"),
+        ({"extra": (("k_shared", "bf16[2,1,300,8]"),)}, "subgroup_tiles"),
+        ({"widths": (72, 72)}, "streaming"),
     ],
     ids=str,
 )
-def test_what_it_has_no_code_for_keeps_the_portable_schedules(given):
-    assert choice(**given).schedule.name == "streaming"
+def test_what_it_has_no_code_for_keeps_the_portable_schedules(given, other):
+    assert choice(**given).schedule.name == other
+
+
+def test_widths_may_differ_and_keys_be_split_in_panels():
+    assert choice(widths=(192, 128)).schedule.name == "tiled"
+    split = {"extra": (("k_shared", "bf16[2,1,300,64]"),)}
+    assert choice(widths=(192, 128), **split).schedule.name == "tiled"
+    pool = {"extra": (("read", "i32[2,300]"),)}
+    assert "takes keys of a pool whole" in _why(widths=(192, 128), **pool)
+
+
+def _why(**given: object) -> str:
+    rest = {"heads": (8, 2), "rows": 100, "keys": 300, "widths": (128, 128), **given}
+    body = canonical_body(parse(attention_text("bf16", **rest)), ())  # type: ignore[arg-type]
+    (eqn,) = (e for e in body.eqns if e.op == "attention")
+    return why_not(body, eqn, H200)
 
 
 def test_computed_queries_are_declined_with_the_reason():

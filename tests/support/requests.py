@@ -219,6 +219,7 @@ def _attention() -> list[Case]:
         "lse": attention_text(lse=True),
         "grouped": attention_text("bf16", heads=(8, 2), rows=1, keys=100, widths=(64, 64)),
         "tiled": attention_text("bf16", heads=(4, 2), rows=70, keys=150, widths=(64, 64)),
+        "subgroup-tiles": attention_text("bf16", heads=(4, 2), rows=40, keys=70, widths=(48, 32)),
         "grouped-lanes": attention_text(heads=(8, 2), rows=1, keys=100, widths=(64, 64)),
         "causal": attention_text(causal=34),
         "window": attention_text(causal=34, window=5),

@@ -16,7 +16,7 @@ from poot.limits import DeviceLimits
 TARGETS = ("llvm", "spirv", "ptx", "hip")
 # What kernels may use where the limits that they were compiled for have it.
 _FLAGS = ("has_f16_storage", "has_i64", "has_matrix_units", "has_async_copy", "has_tensor_maps",
-          "counts_residents")  # fmt: skip
+          "counts_residents", "has_f16_matrices", "has_bf16_matrices")  # fmt: skip
 # Of what a device may have more than is needed.
 _COUNTS = ("threads", "workgroup_nbytes", "storage_buffers", "binding_nbytes", "buffer_nbytes")
 # The features that each level of the x86-64 psABI adds, of those that code is chosen by.
@@ -77,8 +77,9 @@ def _trips(codes: Sequence[Code], limits: DeviceLimits) -> int:
 
 
 # Features of SPIR-V that a device may lack, and the capabilities that a module declares for them
-# (SPIR-V 1.3, section 3.31).
-_CAPABILITIES = {"has_i64": (11,), "has_f16_storage": (4433, 4434)}
+# (SPIR-V 1.3, section 3.31; Float16 is declared for matrices alone).
+_CAPABILITIES = {"has_i64": (11,), "has_f16_storage": (4433, 4434),
+                 "has_f16_matrices": (9,), "has_bf16_matrices": (5118,)}  # fmt: skip
 _OP_CAPABILITY, _HEAD_WORDS = 17, 5
 
 

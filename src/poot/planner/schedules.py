@@ -26,6 +26,7 @@ from poot.planner.request import Choice, Layout, Schedule, Scratch
 from poot.planner.selected import choose_best_blocks, choose_block_scores, choose_selected
 from poot.planner.shared_key import LEAST_CHUNK, MOST_SPLITS, shared_key
 from poot.planner.spills import new_part, spill_scratch
+from poot.planner.subgroup_tiles import choose_subgroup_tiles
 from poot.planner.tiled import choose_on_card
 
 Updates = tuple[tuple[int, int], ...]
@@ -130,10 +131,21 @@ def streaming_lanes(dv: int, limits: DeviceLimits) -> int:
 
 
 def choose_attention(body: Graph, updates: Updates, limits: DeviceLimits) -> tuple[Schedule, str]:
-    """With subgroups to count on, a decode's query heads share their key heads' rows. Heads that
-    share a part of the key share a group. Else the seed's schedules: a group of lanes for each
-    query row; for a decode of few rows, one for each of several chunks of its keys."""
+    """Several query rows take a matrix unit where subgroups have one. With subgroups to count on, a
+    decode's query heads share their key heads' rows. Heads that share a part of the key share a
+    group. Else the seed's schedules: a group of lanes for each query row; for a decode of few rows,
+    one for each of several chunks of its keys."""
     eqn = _one(body, "attention")
+    if eqn.ins[0].type.shape[2] != 1 and limits.matrix_dtypes:
+        tiles = choose_subgroup_tiles(body, limits)
+        if isinstance(tiles, Choice):
+            return tiles.schedule, tiles.reason
+        schedule, reason = _by_rows(body, eqn, limits)
+        return schedule, f"{reason}; {tiles}"
+    return _by_rows(body, eqn, limits)
+
+
+def _by_rows(body: Graph, eqn: Eqn, limits: DeviceLimits) -> tuple[Schedule, str]:
     found = grouped_split(body, limits)
     if isinstance(found, Schedule):
         return found, f"{found.get('splits')} parts of a unit's keys, in registers"

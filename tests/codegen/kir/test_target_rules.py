@@ -23,6 +23,7 @@ HEAD = """
   shared s: bf16[8192] align=1024
   shared low: bf16[8192] align=16
   shared g: f32[1024] align=1024
+  shared words: u32[1024] align=16
   shared bar: mbar[2] align=8
 """
 START = """
@@ -52,6 +53,7 @@ GOOD = {
     "boxes": (
         "tma_load s[0], bar[0], 0, l blob=box\nt2: token[bulk] = tma_store s[0], 0, l blob=box"
     ),
+    "a fragment in words": "d: frag[mma,a,16,16,bf16] = frag_load words[0], 24 trans=true",
     "a product": "d: frag[mma,acc,16,8,f32] = mma a, b, c",
     "products at once": (
         "o = wgmma p, s[0] k=64\no = wgmma s[0], s[0] k=128 stride_a=4096 stride_b=4096"
@@ -115,7 +117,7 @@ BAD = {
     "coordinates of floats": ("d: frag[mma,acc,16,8,f32] = frag_coord axis=0", "an i32 frag"),
     "a load of another dtype": (
         "d: frag[mma,a,16,16,f16] = frag_load s[0], 64",
-        "memory of its dtype",
+        "memory of the frag's dtype",
     ),
     "a swizzle of a buffer": (
         "d: frag[mma,a,16,16,bf16] = frag_load x[0], 64 swizzle=row",
@@ -151,6 +153,15 @@ BAD = {
     "an immutable accumulator": (
         "y: frag[wgmma,acc,64,64,f32] = wgmma p, s[0] k=64 zero=true",
         "a mutable register",
+    ),
+    "a store in words": ("frag_store words[0], 16, a", "memory of the frag's dtype"),
+    "words in another order": (
+        "d: frag[mma,a,16,16,bf16] = frag_load words[0], 64 swizzle=row",
+        "memory of the frag's dtype",
+    ),
+    "words of another size": (
+        "d: frag[mma,acc,16,8,f32] = frag_load words[0], 64",
+        "memory of the frag's dtype",
     ),
     "opaque elements": (
         "d: frag[coop,acc,16,16,f32] = frag_fill v\ne: f32 = extract d at=0",

@@ -98,7 +98,7 @@ FORMS: dict[str, tuple[int, int, dict, dict, str, set[str]]] = {
     "decode": (1, 4096, {}, {}, "grouped", {"grouped", "grouped_split"}),
     "counted": (1, 4096, {}, {"counts_residents": False}, "grouped_split", {"grouped_split"}),
     "shared": (1, 4096, {"k_shared": 16}, {}, "split_kv", {"split_kv"}),
-    "prefill": (256, 256, {}, {}, "tiled", {"streaming"}),
+    "prefill": (256, 256, {}, {}, "tiled", {"streaming", "subgroup_tiles"}),
 }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from poot.codegen.hip.matrix import matrix_dtypes
 from poot.limits import DeviceLimits
 
 # HIP refuses a launch of 2^32 lanes or more on an axis (HIP API, hipModuleLaunchKernel).
@@ -53,5 +54,6 @@ def facts_of(index: int, p: Properties, version: str) -> Facts:
         has_f16_storage=True,
         has_i64=True,
         arch=base,
+        matrix_dtypes=matrix_dtypes(base, p.wave),
     )
     return Facts(f"{p.name} ({base}), HIP {version}", limits, p.arch)

@@ -125,7 +125,8 @@ def _listen(handle: object, messages: list[str]) -> None:
 
 def physical_devices(validation: bool = False) -> list[Physical]:
     """Every physical device, in the loader's order."""
-    return [read_physical(p) for p in instance(validation).physical]
+    found = instance(validation)
+    return [read_physical(found.handle, p) for p in found.physical]
 
 
 def connect(index: int, validation: bool = False) -> VulkanDriver:
@@ -146,7 +147,7 @@ class VulkanDriver:
     """One VkDevice and its compute queue. A lock orders calls; waiting is done outside it."""
 
     def __init__(self, found: Instance, index: int) -> None:
-        self._physical = read_physical(found.physical[index])
+        self._physical = read_physical(found.handle, found.physical[index])
         self.messages = found.messages
         self.is_lost = False
         self._lock = threading.RLock()

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from poot.backends.vulkan.loader import vk
+from poot.backends.vulkan.matrices import Matrices, read_matrices
 from poot.limits import LLVMPIPE_TRIPS, DeviceLimits
 
 SUBGROUP_CONTROL = "VK_EXT_subgroup_size_control"
@@ -30,6 +31,7 @@ class Physical:
     kinds: tuple[int, ...]
     subgroups: tuple[int, int]
     extensions: tuple[str, ...]
+    matrices: Matrices
 
     @property
     def is_direct(self) -> bool:
@@ -66,6 +68,7 @@ class Physical:
             control = vk.VkPhysicalDeviceSubgroupSizeControlFeatures(
                 pNext=storage, subgroupSizeControl=True, computeFullSubgroups=True
             )
+        control = self.matrices.features(control)
         wanted = vk.VkPhysicalDeviceFeatures(shaderInt64=self.limits.has_i64)
         return vk.VkPhysicalDeviceFeatures2(pNext=control, features=wanted)
 
@@ -179,7 +182,7 @@ def _limits(handle: object, answers: Answers, device_nbytes: int) -> DeviceLimit
     )
 
 
-def read_physical(handle: object) -> Physical:
+def read_physical(instance: object, handle: object) -> Physical:
     """Asks the driver for everything poot needs to know."""
     answers = _ask(handle)
     a: Any = answers
@@ -188,6 +191,9 @@ def read_physical(handle: object) -> Physical:
     heaps = [memory.memoryHeaps[at] for at in range(memory.memoryHeapCount)]
     local = [h.size for h in heaps if h.flags & vk.VK_MEMORY_HEAP_DEVICE_LOCAL_BIT]
     limits = _limits(handle, answers, max(local or [h.size for h in heaps]))
+    matrices = read_matrices(instance, handle, answers.extensions)
+    limits = replace(limits, matrix_dtypes=matrices.dtypes)
+    controls = () if a.widths is None else (SUBGROUP_CONTROL,)
     said = ""
     if a.driver is not None:
         said = f", {_text(a.driver.driverName)} {_text(a.driver.driverInfo)}"
@@ -202,5 +208,6 @@ def read_physical(handle: object) -> Physical:
         timestamp_us=period_us if stamp_bits else 0.0,
         kinds=kinds,
         subgroups=bounds,
-        extensions=() if a.widths is None else (SUBGROUP_CONTROL,),
+        extensions=(*controls, *matrices.extensions),
+        matrices=matrices,
     )

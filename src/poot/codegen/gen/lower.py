@@ -12,6 +12,7 @@ from poot.codegen.gen.attention.latent.kernel import lower_latent
 from poot.codegen.gen.attention.shared_key import lower_shared_key
 from poot.codegen.gen.attention.split_kv import lower_split_kv
 from poot.codegen.gen.attention.streaming import lower_streaming
+from poot.codegen.gen.attention.subgroup_tiles.kernel import lower_subgroup_tiles
 from poot.codegen.gen.attention.tiled.kernel import lower_tiled
 from poot.codegen.gen.elementwise import lower_elementwise
 from poot.codegen.gen.lowered import Lowered
@@ -57,6 +58,7 @@ SCHEDULES: dict[str, Callable[[Request, DeviceLimits], Lowered]] = {
     "stream": lower_stream,
     "streaming": lower_streaming,
     "split_kv": lower_split_kv,
+    "subgroup_tiles": lower_subgroup_tiles,
     "tiled": lower_tiled,
     "topk": lower_topk,
 }

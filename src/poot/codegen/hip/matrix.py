@@ -23,6 +23,14 @@ FAMILIES = {
     "mfma": (64, ("gfx90a", "gfx940", "gfx941", "gfx942", "gfx950")),
     "wmma": (32, ("gfx1100", "gfx1101", "gfx1102", "gfx1103", "gfx1150", "gfx1151", "gfx1152")),
 }
+
+
+def matrix_dtypes(arch: str, wave: int) -> tuple[str, ...]:
+    """The 16-bit dtypes of which a wave multiplies 16x16 matrices."""
+    return ("bf16", "f16") if any((wave, arch) == (w, a) for w, archs in FAMILIES.values()
+                                  for a in archs) else ()  # fmt: skip
+
+
 _FOLD = {"add": "{0} + {1}", "sub": "{0} - {1}", "mul": "{0} * {1}"}
 _EXTREME = {"max": "__builtin_fmaxf({0}, {1})", "min": "__builtin_fminf({0}, {1})"}
 
@@ -125,10 +133,20 @@ def _addresses(b: Body, ins: Ins, frag: Frag) -> list[str]:
 
 def load(b: Body, ins: Ins) -> None:
     frag = frag_of(b, ins.dsts[0].type)
-    name, _ = b.memory(ins.attr("mem"))
+    name, decl = b.memory(ins.attr("mem"))
     b.use_dtype(frag.dtype)
     places = _addresses(b, ins, frag)
-    b.put(ins.dsts[0], [loaded(frag.dtype, f"{name}[{at}]") for at in places])
+    if decl.dtype != frag.dtype:  # u32 words of two elements
+        elements = [_half(frag.dtype, name, at) for at in places]
+    else:
+        elements = [f"{name}[{at}]" for at in places]
+    b.put(ins.dsts[0], [loaded(frag.dtype, element) for element in elements])
+
+
+def _half(dtype: str, name: str, at: str) -> str:
+    """The element `at` of words of two, as it lies in memory: shorts and _Float16 alike."""
+    kind = "_Float16" if dtype == "f16" else "unsigned short"
+    return f"((const {kind}*){name})[{at}]"
 
 
 def store(b: Body, ins: Ins) -> None:

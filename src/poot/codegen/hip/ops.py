@@ -77,10 +77,7 @@ def _negative(b: Body, ins: Ins) -> None:
 
 
 def _select(b: Body, ins: Ins) -> None:
-    cond, first, second = ins.args
-    if lanes_of(cond.type) == 1:
-        b.put_whole(ins.dsts[0], f"{b.one(cond)} ? {b.whole(first)} : {b.whole(second)}")
-        return
+    """Lane by lane: clang keeps a struct that it chooses as a whole in memory of the lane's own."""
     b.put(ins.dsts[0], [f"{c} ? {x} : {y}" for c, x, y in _spread(b, ins)])
 
 

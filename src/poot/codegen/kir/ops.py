@@ -347,7 +347,8 @@ _row(
     2,
     1,
     "A frag from mem, element (r, c) at a + r * b + c (`trans`: a + c * b + r). `swizzle`: "
-    "None, or a row of frags.SWIZZLES.",
+    "None, or a row of frags.SWIZZLES. Elements of 16 bits may lie in u32 words, the first in "
+    "the low half; indices count elements, and a line of a tile begins a word.",
     attrs="mem trans swizzle",
     effect="load",
     portable=False,

@@ -174,11 +174,19 @@ def _coord(ins: Ins, decls: Decls) -> str:
     return "" if right and is_axis else "an i32 frag with a lane map, and axis 0 or 1"
 
 
+def holds_in_words(ins: Ins, frag: Frag, dtype: str) -> bool:
+    """Whether a frag_load takes its elements from words of two each."""
+    is_load = ins.op == "frag_load" and ins.attr("swizzle") is None
+    return is_load and dtype == "u32" and frag.dtype in SHORT
+
+
 def _frag_memory(ins: Ins, decls: Decls) -> str:
     value = ins.args[2].type if ins.op == "frag_store" else ins.dsts[0].type
     mem = decls.memory(ins.attr("mem"))
-    if not isinstance(value, Frag) or mem is None or mem.dtype != value.dtype:
-        return "a frag, and memory of its dtype"
+    if not isinstance(value, Frag) or mem is None:
+        return "a frag, and memory"
+    if mem.dtype != value.dtype and not holds_in_words(ins, value, mem.dtype):
+        return "memory of the frag's dtype; a load of 16 bits, u32 words without a swizzle too"
     access = memory_access(ins)
     if isinstance(mem, Param) and not set(access) <= set(mem.access):
         return f"access {access} of {mem.name}, declared {mem.access}"

@@ -157,6 +157,8 @@ def _pairs_lie_together(b: Body, frag: Frag, tile: Tile) -> bool:
 def frag_load(b: Body, ins: Ins, scene: Scene) -> None:
     frag, tile = frag_of(ins.dsts[0]), Tile.of(ins)
     decl = scene.memory.decl(tile.mem)
+    if decl.dtype != frag.dtype:
+        raise DtypeLowering(f"ptx loads fragments of {frag.dtype} from such alone: not from words")
     if isinstance(decl, Shared) and ELEMENT_BYTES[frag.dtype] == 2 and _fits_lines(b, tile):
         b.put_raw(ins.dsts[0], _by_matrix(b, frag, tile, scene))
         return

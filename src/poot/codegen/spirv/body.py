@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from poot.codegen.kir.nodes import Lit, Operand, Reg, Ty
+from poot.codegen.kir.nodes import Frag, Lit, Operand, Reg, Ty
 from poot.codegen.spirv.words import GLSL, STORAGE, Module, encode
 from poot.errors import DtypeLowering
 from poot.ir.dtypes import DTYPES
@@ -24,6 +24,12 @@ HELD_IN = {
     "f32": "f32", "f16": "f32", "bf16": "f32", "f8e4m3": "f32", "i32": "i32", "i8": "i32",
     "u32": "u32", "u8": "u32", "bool": "bool", "i64": "i64", "u64": "u64",
 }  # fmt: skip
+
+
+# The edge of a cooperative matrix, and what each role of a fragment is used as.
+SIDE = 16
+_USES = {"a": 0, "b": 1, "acc": 2}
+_BFLOAT16 = 0  # SPV_KHR_bfloat16: the encoding that OpTypeFloat may name
 
 
 def register_type(operand: Operand) -> Ty:
@@ -42,10 +48,12 @@ class Body:
         limits: DeviceLimits,
         escaping: frozenset[str],
         subgroup: int | None,
+        has_matrices: bool = False,
     ) -> None:
         self.module = module
         self.limits = limits
         self.subgroup = subgroup
+        self.has_matrices = has_matrices
         self.code: list[int] = []
         self.variables: list[int] = []
         self._escaping = escaping
@@ -72,6 +80,41 @@ class Body:
     def vector_type(self, dtype: str, lanes: int) -> int:
         scalar = self.type(dtype)
         return scalar if lanes == 1 else self.module.type("OpTypeVector", scalar, lanes)
+
+    def short_type(self, dtype: str) -> int:
+        """The type of a cooperative matrix's 16-bit elements."""
+        m = self.module
+        if dtype == "f16":
+            m.capability("Float16")
+            return m.type("OpTypeFloat", 16)
+        m.extension("SPV_KHR_bfloat16")
+        m.capability("BFloat16TypeKHR")
+        m.capability("BFloat16CooperativeMatrixKHR")
+        return m.type("OpTypeFloat", 16, _BFLOAT16)
+
+    def matrix_type(self, frag: Frag) -> int:
+        """The type of a fragment of cooperative matrices. Raises DtypeLowering where the device has
+        none such."""
+        if frag.family != "coop" or (frag.m, frag.n) != (SIDE, SIDE):
+            raise DtypeLowering(f"spirv has cooperative matrices of {SIDE}x{SIDE}: not {frag}")
+        is_sum, have = frag.role == "acc", self.limits.matrix_dtypes
+        if is_sum != (frag.dtype == "f32") or not (is_sum or frag.dtype in have):
+            raise DtypeLowering(
+                f"{self.limits.name} multiplies matrices of {', '.join(have) or 'no dtype'} into "
+                f"f32: it has no {frag}"
+            )
+        component = self.type("f32") if is_sum else self.short_type(frag.dtype)
+        edge = self.const("u32", SIDE)
+        use = self.const("u32", _USES[frag.role])
+        return self.module.type("OpTypeCooperativeMatrixKHR", component, self.scope("subgroup"),
+                                edge, edge, use)  # fmt: skip
+
+    def lane_types(self, operand: Operand) -> list[int]:
+        """The type of each of an operand's ids: a lane's each, or a matrix's one."""
+        if isinstance(operand.type, Frag):
+            return [self.matrix_type(operand.type)]
+        ty = register_type(operand)
+        return [self.type(ty.dtype)] * ty.lanes
 
     def const(self, dtype: str, value: float) -> int:
         """A constant; infinities and NaN are made from their bits, since naga refuses them."""
@@ -117,13 +160,18 @@ class Body:
         return self.ins("OpSelect", self.type(dtype), cond, a, b)
 
     def scope(self, name: str) -> int:
+        if name == "device" and self.has_matrices:  # a module of Vulkan's memory model
+            self.module.capability("VulkanMemoryModelDeviceScope")
         return self.const("u32", {"device": 1, "group": 2, "subgroup": 3}[name])
 
     # Registers
 
     def local(self, dtype: str) -> int:
         """A function variable of one scalar."""
-        pointer = self.module.type("OpTypePointer", STORAGE["Function"], self.type(dtype))
+        return self._variable(self.type(dtype))
+
+    def _variable(self, held: int) -> int:
+        pointer = self.module.type("OpTypePointer", STORAGE["Function"], held)
         made = self.module.new_id()
         self.variables += encode("OpVariable", pointer, made, STORAGE["Function"])
         return made
@@ -131,17 +179,15 @@ class Body:
     def declare(self, reg: Reg) -> None:
         """Gives the register variables of its own, unless it has them."""
         if reg.name not in self._slots:
-            ty = register_type(reg)
-            self._slots[reg.name] = tuple(self.local(ty.dtype) for _ in range(ty.lanes))
+            self._slots[reg.name] = tuple(self._variable(held) for held in self.lane_types(reg))
 
     def get(self, operand: Operand) -> tuple[int, ...]:
-        """The ids of the operand's lanes."""
-        ty = register_type(operand)
+        """The ids of the operand's lanes, or a matrix's one."""
         if isinstance(operand, Lit):
-            return (self.const(ty.dtype, operand.value),) * ty.lanes
+            return (self.const(operand.type.dtype, operand.value),) * operand.type.lanes
         if operand.name in self._slots:
-            held = self.type(ty.dtype)
-            return tuple(self.ins("OpLoad", held, slot) for slot in self._slots[operand.name])
+            kinds = zip(self.lane_types(operand), self._slots[operand.name], strict=True)
+            return tuple(self.ins("OpLoad", held, slot) for held, slot in kinds)
         return self._held[operand.name]
 
     def one(self, operand: Operand) -> int:
@@ -152,7 +198,7 @@ class Body:
 
     def put(self, reg: Reg, ids: Sequence[int]) -> None:
         """The register holds these lanes from here on."""
-        assert len(ids) == register_type(reg).lanes, (reg, ids)
+        assert len(ids) == len(self.lane_types(reg)), (reg, ids)
         if reg.mutable or reg.name in self._escaping:
             self.declare(reg)
             for slot, value in zip(self._slots[reg.name], ids, strict=True):

@@ -10,6 +10,7 @@ from poot.codegen.kir.nodes import For, If, Ins, Kernel, Stmt, While
 from poot.codegen.kir.text import show
 from poot.codegen.spirv.body import Body
 from poot.codegen.spirv.control import emit_for, emit_if, emit_while, escaping, refuse_roles
+from poot.codegen.spirv.coop import has_matrices, open_module
 from poot.codegen.spirv.memory import Memory, accesses, declare_buffer, declare_shared
 from poot.codegen.spirv.ops import SPIRV, Scene
 from poot.codegen.spirv.words import BUILTINS, STORAGE, Module
@@ -68,7 +69,8 @@ class _Writer:
     def __init__(self, kernel: Kernel, limits: DeviceLimits) -> None:
         self.kernel = kernel
         self.module = Module()
-        self.body = Body(self.module, limits, escaping(kernel.body), kernel.subgroup)
+        matrices = has_matrices(kernel)
+        self.body = Body(self.module, limits, escaping(kernel.body), kernel.subgroup, matrices)
         self.inputs: dict[str, int] = {}
         self.values: dict[str, int] = {}
         self.prologue: list[int] = []
@@ -76,7 +78,7 @@ class _Writer:
     def write(self) -> bytes:
         m, b = self.module, self.body
         m.capability("Shader")
-        m.put("model", "OpMemoryModel", 0, 1)
+        open_module(b)
         uses = accesses(self.kernel)
         arrays = {
             p.name: declare_buffer(b, p, binding, uses[p.name])

@@ -25,6 +25,7 @@ from poot.codegen.spirv.words import STORAGE
 from poot.errors import DtypeLowering
 from poot.limits import DeviceLimits
 
+_NON_PRIVATE = 0x20  # SPIR-V, memory operand NonPrivatePointer
 _NATIVE = ("f32", "i32", "u32", "i64", "u64")
 
 
@@ -111,6 +112,10 @@ def declare_buffer(b: Body, param: Param, binding: int, uses: list[Access]) -> A
     if param.access == "r":  # on the member: naga, which would want a read-only layout, reads none
         m.decorate_member(block, 0, "NonWritable")
     if any(a.cache == "relaxed" for a in uses):
+        if b.has_matrices:
+            raise DtypeLowering(
+                f"{param.name} is read as others write it, in Vulkan's memory model"
+            )
         m.decorate_member(block, 0, "Coherent")
     storage = STORAGE["StorageBuffer"]
     variable = m.variable(m.type("OpTypePointer", storage, block), "StorageBuffer")
@@ -135,6 +140,12 @@ def declare_shared(b: Body, shared: Shared, uses: list[Access]) -> Array:
     m.put("name", "OpName", variable, shared.name)
     pointer = m.type("OpTypePointer", storage, vector)
     return Array(shared.dtype, element, lanes, variable, pointer, vector, scalar, False)
+
+
+def meeting(b: Body, array: Array) -> tuple[int, ...]:
+    """Memory operands of an access to what other lanes read or write: in Vulkan's memory model it
+    says so itself."""
+    return (_NON_PRIVATE,) if b.has_matrices and not array.is_buffer else ()
 
 
 class Memory:
@@ -188,7 +199,15 @@ class Memory:
             pointer = self._pointer(b, array, at.plus(b, first).shifted(b, array.lanes))
             if array.lanes > 1:
                 part = [b.ins("OpCompositeConstruct", array.vector_type, *part)]
-            b.do("OpStore", pointer, part[0])
+            b.do("OpStore", pointer, part[0], *meeting(b, array))
+
+    def matrix(self, b: Body, ins: Ins, nbytes: int) -> tuple[int, int, tuple[int, ...]]:
+        """Where a matrix of elements of so many bytes lies: pointer, stride in what the pointer
+        points to, and memory operands. Index and pitch are whole multiples of that."""
+        array = self._array(ins)
+        by = array.lanes * ELEMENT_BYTES[array.element] // nbytes
+        index, pitch = (_Index.of(b, operand).shifted(b, by) for operand in ins.args[:2])
+        return self._pointer(b, array, index), pitch.id(b), meeting(b, array)
 
     def atomic(self, b: Body, ins: Ins) -> None:
         array, (index, value), dst = self._array(ins), ins.args, ins.dsts[0]
@@ -214,7 +233,7 @@ class Memory:
         out: list[int] = []
         for first in range(0, count, array.lanes):
             pointer = self._pointer(b, array, at.plus(b, first).shifted(b, array.lanes))
-            got = b.ins("OpLoad", array.vector_type, pointer)
+            got = b.ins("OpLoad", array.vector_type, pointer, *meeting(b, array))
             if array.lanes == 1:
                 out.append(got)
                 continue

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from poot.codegen.kir.nodes import Ins
+from poot.codegen.kir.nodes import Frag, Ins
 from poot.codegen.kir.refusals import refused
+from poot.codegen.spirv import coop
 from poot.codegen.spirv.body import HELD_IN, Body, register_type
 from poot.codegen.spirv.memory import Memory
 from poot.codegen.spirv.subgroup import (
@@ -197,7 +198,7 @@ def _bitcast(b: Body, ins: Ins, scene: Scene) -> None:
 
 
 def _set(b: Body, ins: Ins, scene: Scene) -> None:
-    ids, count = b.get(ins.args[0]), register_type(ins.dsts[0]).lanes
+    ids, count = b.get(ins.args[0]), len(b.lane_types(ins.dsts[0]))
     b.put(ins.dsts[0], ids * count if len(ids) == 1 else ids)
 
 
@@ -266,7 +267,7 @@ def _barrier(b: Body, ins: Ins, scene: Scene) -> None:
         raise DtypeLowering(f"spirv barriers are of a group or a subgroup: {scope}")
     if scope == "subgroup":
         b.module.capability("GroupNonUniform")
-    meaning = b.const("u32", _ACQUIRE_RELEASE | _WORKGROUP_MEMORY)
+    meaning = coop.meaning(b, _ACQUIRE_RELEASE | _WORKGROUP_MEMORY)
     b.do("OpControlBarrier", b.scope(str(scope)), b.scope(str(scope)), meaning)
 
 
@@ -274,7 +275,7 @@ def _fence(b: Body, ins: Ins, scene: Scene) -> None:
     scope = ins.attr("scope")
     if scope not in ("group", "device"):
         raise DtypeLowering(f"spirv fences are of a group or the device: {scope}")
-    meaning = b.const("u32", _ACQUIRE_RELEASE | _BUFFER_MEMORY | _WORKGROUP_MEMORY)
+    meaning = coop.meaning(b, _ACQUIRE_RELEASE | _BUFFER_MEMORY | _WORKGROUP_MEMORY)
     b.do("OpMemoryBarrier", b.scope(str(scope)), meaning)
 
 
@@ -298,7 +299,7 @@ def _isnan_row(b: Body, dtype: str, ids: list[int]) -> int:
     return _is_nan(b, ids[0])
 
 
-_MATRIX = "matrix fragments are not spelled here; ask for a schedule without them"
+_MATRIX = "only the driver knows where a cooperative matrix's elements lie"
 # Why there are none of these: a kind of kir.refusals, or several alike.
 _LACKS = {
     "copies": "its copies into workgroup memory are loads and stores",
@@ -313,14 +314,39 @@ _LACKS = {
     "order": "launches are ordered by barriers between them",
 }
 
+
+def _frag_load(b: Body, ins: Ins, scene: Scene) -> None:
+    coop.load(b, ins, scene.memory)
+
+
+def _frag_store(b: Body, ins: Ins, scene: Scene) -> None:
+    coop.store(b, ins, scene.memory)
+
+
+def _of_matrices(matrices: Callable[[Body, Ins], None], others: Row | None = None) -> Row:
+    """A row of fragments, and of scalars and vectors where they have the op."""
+
+    def row(b: Body, ins: Ins, scene: Scene) -> None:
+        if others is not None and not isinstance(ins.dsts[0].type, Frag):
+            others(b, ins, scene)
+        else:
+            matrices(b, ins)
+
+    return row
+
+
 SPIRV: dict[str, Row] = {
     **refused("spirv", _LACKS),
+    "frag_fill": _of_matrices(coop.fill),
+    "frag_load": _frag_load,
+    "frag_store": _frag_store,
+    "mma": _of_matrices(coop.product),
     "set": _set,
     "agree": _set,
     "undef": _undef,
-    "add": _binary("OpFAdd", "OpIAdd", "OpIAdd"),
-    "sub": _binary("OpFSub", "OpISub", "OpISub"),
-    "mul": _binary("OpFMul", "OpIMul", "OpIMul"),
+    "add": _of_matrices(coop.arithmetic("OpFAdd"), _binary("OpFAdd", "OpIAdd", "OpIAdd")),
+    "sub": _of_matrices(coop.arithmetic("OpFSub"), _binary("OpFSub", "OpISub", "OpISub")),
+    "mul": _of_matrices(coop.arithmetic("OpFMul"), _binary("OpFMul", "OpIMul", "OpIMul")),
     "mulhi": elementwise(_high_word),
     "div": _binary("OpFDiv", "OpSDiv", "OpUDiv"),
     "rem": elementwise(_remainder),

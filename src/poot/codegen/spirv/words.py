@@ -1,6 +1,7 @@
 """SPIR-V modules as words: the opcodes in use, and a builder that keeps sections in order.
 
-Source of the numbers: SPIR-V specification 1.3, section 3 "Binary Form".
+Sources of the numbers: SPIR-V specification 1.3, section 3 "Binary Form";
+SPV_KHR_cooperative_matrix, SPV_KHR_bfloat16 and SPV_KHR_vulkan_memory_model.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ OPCODES: dict[str, tuple[int, str]] = {
     "OpName": (5, "is"), "OpExtension": (10, "s"), "OpExtInstImport": (11, "Rs"),
     "OpExtInst": (12, "TRini*"), "OpMemoryModel": (14, "nn"), "OpEntryPoint": (15, "nisi*"),
     "OpExecutionMode": (16, "inn*"), "OpCapability": (17, "n"), "OpTypeVoid": (19, "R"),
-    "OpTypeBool": (20, "R"), "OpTypeInt": (21, "Rnn"), "OpTypeFloat": (22, "Rn"),
+    "OpTypeBool": (20, "R"), "OpTypeInt": (21, "Rnn"), "OpTypeFloat": (22, "Rnn*"),
     "OpTypeVector": (23, "Rin"), "OpTypeArray": (28, "Rii"), "OpTypeRuntimeArray": (29, "Ri"),
     "OpTypeStruct": (30, "Ri*"), "OpTypePointer": (32, "Rni"), "OpTypeFunction": (33, "Ri*"),
     "OpConstantTrue": (41, "TR"), "OpConstantFalse": (42, "TR"), "OpConstant": (43, "TRn*"),
     "OpFunction": (54, "TRni"), "OpFunctionEnd": (56, ""), "OpVariable": (59, "TRn"),
-    "OpLoad": (61, "TRi"), "OpStore": (62, "ii"), "OpAccessChain": (65, "TRi*"),
+    "OpLoad": (61, "TRin*"), "OpStore": (62, "iin*"), "OpAccessChain": (65, "TRi*"),
     "OpDecorate": (71, "in*"), "OpMemberDecorate": (72, "inn*"),
     "OpCompositeConstruct": (80, "TRi*"), "OpCompositeExtract": (81, "TRin*"),
     "OpConvertFToU": (109, "TRi"), "OpConvertFToS": (110, "TRi"), "OpConvertSToF": (111, "TRi"),
@@ -57,12 +58,18 @@ OPCODES: dict[str, tuple[int, str]] = {
     "OpGroupNonUniformSMin": (353, "TRini"), "OpGroupNonUniformUMin": (354, "TRini"),
     "OpGroupNonUniformFMin": (355, "TRini"), "OpGroupNonUniformSMax": (356, "TRini"),
     "OpGroupNonUniformUMax": (357, "TRini"), "OpGroupNonUniformFMax": (358, "TRini"),
+    "OpTypeCooperativeMatrixKHR": (4456, "Riiiii"),
+    "OpCooperativeMatrixLoadKHR": (4457, "TRiiin*"),
+    "OpCooperativeMatrixStoreKHR": (4458, "iiiin*"),
+    "OpCooperativeMatrixMulAddKHR": (4459, "TRiii"),
 }  # fmt: skip
 
 CAPABILITIES = {
     "Shader": 1, "Float16": 9, "Int64": 11, "GroupNonUniform": 61, "GroupNonUniformVote": 62,
     "GroupNonUniformArithmetic": 63, "GroupNonUniformBallot": 64, "GroupNonUniformShuffle": 65,
-    "StorageBuffer16BitAccess": 4433,
+    "StorageBuffer16BitAccess": 4433, "BFloat16TypeKHR": 5116,
+    "BFloat16CooperativeMatrixKHR": 5118, "VulkanMemoryModel": 5345,
+    "VulkanMemoryModelDeviceScope": 5346, "CooperativeMatrixKHR": 6022,
 }  # fmt: skip
 STORAGE = {"Input": 1, "Uniform": 2, "Workgroup": 4, "Function": 7, "StorageBuffer": 12}
 DECORATIONS = {"Block": 2, "ArrayStride": 6, "BuiltIn": 11, "Coherent": 23, "NonWritable": 24,

@@ -8,6 +8,7 @@ import pytest
 
 from poot.codegen.kir.frags import LANE_MAPS, coords
 from poot.codegen.kir.nodes import Frag
+from poot.ir.dtypes import DTYPES
 from tests.support.kernels import run_kernel
 
 pytestmark = pytest.mark.quick
@@ -43,6 +44,22 @@ def test_an_opaque_fragment_does_too():
     x, y = RNG.standard_normal(128).astype(np.float32), np.zeros(128, np.float32)
     run_kernel(body + "frag_store y[0], 16, g", head, {"x": x, "y": y}, threads=32, width=32)
     np.testing.assert_array_equal(2 * x, y)
+
+
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+@pytest.mark.parametrize("trans", ["false", "true"])
+def test_elements_of_16_bits_may_lie_in_words(dtype, trans):
+    head = "param x: u32[192] r align=16\nparam y: f32[256] w align=16"
+    kind = f"frag[mma,a,16,16,{dtype}]"
+    body = (
+        f"f: {kind} = frag_load x[0], 24 trans={trans}\n"
+        "g: frag[mma,a,16,16,f32] = frag_cast f\nfrag_store y[0], 16, g"
+    )
+    rows = RNG.standard_normal((16, 24)).astype(DTYPES[dtype].numpy)
+    y = np.zeros(256, np.float32)
+    run_kernel(body, head, {"x": rows.view(np.uint32).reshape(-1), "y": y}, threads=32, width=32)
+    want = rows[:, :16].astype(np.float32)
+    np.testing.assert_array_equal(y.reshape(16, 16), want.T if trans == "true" else want)
 
 
 @pytest.mark.parametrize(

@@ -24,13 +24,9 @@ def finish(
     k = job.k
     is_empty = is_neg_inf(k, state.peak)
     if parts.lse is not None:
-        _store_lse(
-            job,
-            parts,
-            where,
-            k.select(is_empty, k.lit(NEG_INF), state.peak + log(k, state.total)),
-            sinks,
-        )
+        lse = k.select(is_empty, k.lit(NEG_INF), state.peak + log(k, state.total))
+        with k.if_(k.lane().eq(0)):
+            store_log_sum(job, parts, where, lse, sinks)
     shrink, total = k.lit(1.0), state.total
     if "sink" in parts.at:
         logit = job.pull.value(parts.at["sink"], (where[1],))
@@ -41,12 +37,13 @@ def finish(
         channel = job.indexer.atom(c, parts.value_width)
         value = state.channel(channel) * shrink / total
         value = k.select(total.eq(0.0), nan(k), value)
-        _store(job, parts, where, channel, value, sinks)
+        store_channel(job, parts, where, channel, value, sinks)
 
 
-def _store(
+def store_channel(
     job: Job, parts: Parts, where: Where, channel: Index, value: Val, sinks: list[Sink]
 ) -> None:
+    """Stores one channel of a row, by every sink that is made of the weighted values."""
     rounded = job.numbers.rounded(value, parts.out.type.dtype)
     job.pull.leaves[parts.out.id] = lambda coords: rounded
     for sink in sinks:
@@ -55,14 +52,14 @@ def _store(
             sink.store(job, coords, job.pull.value(sink.source, coords))
 
 
-def _store_lse(job: Job, parts: Parts, where: Where, lse: Val, sinks: list[Sink]) -> None:
+def store_log_sum(job: Job, parts: Parts, where: Where, lse: Val, sinks: list[Sink]) -> None:
+    """Stores a row's log-sum-exp, by every sink that is made of it alone; one lane asks."""
     assert parts.lse is not None
     job.pull.leaves[parts.lse.id] = lambda coords: lse
-    with job.k.if_(job.k.lane().eq(0)):
-        for sink in sinks:
-            if _is_of_lse(job, parts, sink):
-                coords = forward(job, parts.lse, sink.source, where)
-                sink.store(job, coords, job.pull.value(sink.source, coords))
+    for sink in sinks:
+        if _is_of_lse(job, parts, sink):
+            coords = forward(job, parts.lse, sink.source, where)
+            sink.store(job, coords, job.pull.value(sink.source, coords))
 
 
 def _is_of_lse(job: Job, parts: Parts, sink: Sink) -> bool:

@@ -99,7 +99,13 @@ def _make_load(ins: Ins, dsts: Slots, args: Slots) -> Step:
     def run(wave: Wave) -> None:
         warp = warp_of(wave)
         at = _addresses(warp, ins, frag, args)
-        wave.regs[dsts[0]] = warp.team.spaces[mem].load(warp, at, 1, ins)
+        space = warp.team.spaces[mem]
+        if space.dtype == "u32" and frag.dtype != "u32":
+            words = space.load(warp, at // 2, 1, ins).astype(np.uint32)
+            bits = (words >> (at % 2 * 16)).astype(np.uint16)
+            wave.regs[dsts[0]] = bits.view(NUMPY[frag.dtype])
+            return
+        wave.regs[dsts[0]] = space.load(warp, at, 1, ins)
 
     return run
 
@@ -110,12 +116,6 @@ def _make_store(ins: Ins, dsts: Slots, args: Slots) -> Step:
     def run(wave: Wave) -> None:
         warp = warp_of(wave)
         at, value = _addresses(warp, ins, frag, args), wave.regs[args[2]]
-        if lane_map(frag) is None:
-            _, first = np.unique(at.reshape(-1), return_index=True)
-            keep = np.zeros(at.size, np.bool_)
-            keep[first] = True
-            warp.team.spaces[mem].put(at.reshape(-1)[keep], value.reshape(-1)[keep])
-            return
         warp.team.spaces[mem].store(warp, at, whole(warp, frag, value), 1, ins)
 
     return run

@@ -20,6 +20,9 @@ FORMS = (
     prefill(3, 64, 128, "f16"),
     prefill(70, 140, 256, causal=70),
     prefill(40, 300, causal=260, window=50),
+    prefill(70, 150, 192, value_width=128, causal=80),
+    prefill(70, 150, 192, value_width=128, shared=64, live=True),
+    prefill(40, 150, 128, value_width=64, lse=True),
 )
 
 
@@ -40,11 +43,16 @@ def test_one_role_copies_and_the_others_multiply():
     ]
 
 
-def _text(width: int, batch: int, heads: int, length: int, attrs: str, live: bool) -> str:
-    q = f"bf16[{batch},{heads},{length},{width}]"
-    types = [q, q, q, *([f"i32[{batch}]"] if live else [])]
+def _text(width: int, batch: int, heads: int, length: int, attrs: str, live: bool, shared: int = 0
+          ) -> str:  # fmt: skip
+    def typed(channels: int, lead: int = heads) -> str:
+        return f"bf16[{batch},{lead},{length},{channels}]"
+
+    q = typed(128 if shared else width)
+    types = [typed(width), typed(width - shared), q, *([typed(shared, 1)] if shared else []),
+             *([f"i32[{batch}]"] if live else [])]  # fmt: skip
     lines = [f"in v{n}: {t}" for n, t in enumerate(types)]
-    names = "q, k, v" + (", len" if live else "")
+    names = "q, k, v" + (", k_shared" if shared else "") + (", len" if live else "")
     ins = ", ".join(f"v{n}" for n in range(len(types)))
     at = len(types)
     lines.append(f"v{at}: {q} = attention({ins}) operands=({names}) scale=0.1 {attrs}")
@@ -68,3 +76,13 @@ def test_no_kernel_of_the_card_spills_or_waits_for_its_products_one_by_one(width
     _, ptx = emit_ptx(call.kernel, H200)
     report = assemble(ptx, "sm_90a")
     assert (report.spills, report.stack_nbytes, report.warnings) == (0, 0, ())
+
+
+def test_a_split_key_of_other_values_does_not_spill_either():
+    text = _text(192, 2, 16, 8192, "causal=0", False, shared=64)
+    request = request_of(text, "attention", limits=H200)
+    assert request.schedule.name == "tiled"
+    (call,) = lower(request, H200).calls
+    report = assemble(emit_ptx(call.kernel, H200)[1], "sm_90a")
+    assert (report.spills, report.stack_nbytes, report.warnings) == (0, 0, ())
+    assert call.kernel.shared_nbytes <= H200.workgroup_nbytes

@@ -10,6 +10,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from poot.codegen.gen.attention.blocks import Block, block_of
+from poot.codegen.gen.attention.quad_rows import Rows
 from poot.codegen.gen.attention.score import score
 from poot.codegen.gen.attention.tiled.copies import (
     KEYS,
@@ -24,9 +26,7 @@ from poot.codegen.gen.attention.tiled.shape import (
     ROWS,
     STAGES,
     WARPGROUP,
-    Block,
     Form,
-    block_of,
 )
 from poot.codegen.gen.attention.tiled.turns import slot_of
 from poot.codegen.gen.job import Job
@@ -64,7 +64,8 @@ class Consumer:
     def __init__(self, job: Job, form: Form) -> None:
         self.job, self.form, self.k = job, form, job.k
         k, parts = job.k, form.parts
-        self.is_plain = parts.softcap is None and not {"bias", "mask"} & set(parts.at)
+        is_bare = parts.softcap is None and not {"bias", "mask"} & set(parts.at)
+        self.is_plain = is_bare and parts.scale > 0
         self.scale = (parts.scale if self.is_plain else 1.0) * _LOG2E
         thread, lane = k.lane(), k.op("subgroup_lane", type=I32)
         self.own = (thread >> 7) - 1
@@ -77,7 +78,7 @@ class Consumer:
             k.do("barrier_arrive", 1, threads=2 * WARPGROUP)
         self.taken = k.var(k.lit(0, I32), I32)
         self.sums = Frag("wgmma", "acc", ROWS, form.tile, "f32")
-        self.outs = Frag("wgmma", "acc", ROWS, form.width, "f32")
+        self.outs = Frag("wgmma", "acc", ROWS, form.value_width, "f32")
         self.weights = Frag("wgmma", "a", ROWS, form.tile, form.dtype)
         zero = k.op("frag_fill", k.lit(0.0), type=self.sums)
         self.s = k.var(zero)
@@ -103,7 +104,7 @@ class Consumer:
         """O += P V of a tile begins."""
         k, form = self.k, self.form
         stage, _ = slot_of(number, STAGES)
-        self._wgmma(self.acc, self.p, stage * form.key_elems, b=VALUES.array, k=form.tile,
+        self._wgmma(self.acc, self.p, stage * form.value_elems, b=VALUES.array, k=form.tile,
                     stride_b=form.tile * PANEL, trans_b=True)  # fmt: skip
         return k.op("wgmma_commit", type=_WGMMA)
 
@@ -125,7 +126,7 @@ class Consumer:
         """An empty state, and the block of that number. Its tiles follow those of the blocks
         before in the rings."""
         k = self.k
-        self.block = block_of(self.job, self.form, number)
+        self.block = block_of(self.job, self.form.tiling, number)
         row = self.block.first_query + self.own * ROWS + self.inside
         self.place = Place(self.own, row, self.column, self.leads)
         self.base = k.copy(self.taken)
@@ -161,6 +162,14 @@ class Consumer:
         self._release(VALUES, last)
         k.set(self.taken, self.base + block.count)
 
+    def rows(self) -> Rows:
+        """The lane's part of the block's state."""
+        k, place = self.k, self.place
+        return Rows(
+            self.job, self.form.parts, self.block, place.row, (0, 8), place.column,
+            k.copy(self.acc), tuple(self.most), tuple(self.total), self.is_plain,
+        )  # fmt: skip
+
     def _loop(self, start: Val | int, stop: Val, *, is_masked: bool) -> None:
         k = self.k
         with k.for_(start, stop, unroll=1, name="j") as j:
@@ -194,14 +203,14 @@ class Consumer:
             return
         self._wait_full(VALUES, self.base)
         stage, _ = slot_of(self.base, STAGES)
-        start = stage * form.key_elems
+        start = stage * form.value_elems
         left = k.op("max", block.length - block.last * form.tile, 0)
         barrier = form.consumers + 1
         with k.if_(left < form.tile):
             with k.if_(self.own.eq(0)):
                 zeros = k.cast(k.vec(k.lit(0.0), k.lit(0.0)), form.dtype)
                 within = k.lane() & (WARPGROUP - 1)
-                pairs = form.width // 2
+                pairs = form.value_width // 2
                 with k.for_(left * pairs + within, form.tile * pairs, WARPGROUP, unroll=1) as at:
                     row, pair = at >> _bits(pairs), at & (pairs - 1)
                     panel = pair >> _bits(PANEL // 2)

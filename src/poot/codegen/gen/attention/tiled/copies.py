@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from poot.codegen.gen.attention.blocks import block_of
 from poot.codegen.gen.attention.grouped.team import quotient
-from poot.codegen.gen.attention.tiled.shape import PANEL, ROWS, STAGES, Form, block_of
+from poot.codegen.gen.attention.tiled.shape import PANEL, ROWS, STAGES, Form
 from poot.codegen.gen.attention.tiled.turns import Draw, Turns, slot_of
 from poot.codegen.gen.job import Job
 from poot.codegen.kir.build import BOOL, I32, Val
@@ -24,6 +25,7 @@ class Ring:
 
 
 KEYS = Ring("sk", "kfull", "kempty", "mk")
+SHARED_KEY_MAP = "mks"
 VALUES = Ring("sv", "vfull", "vempty", "mv")
 QUERIES, QUERIES_FULL, QUERIES_EMPTY, QUERY_MAP = "sq", "qfull", "qempty", "mq"
 _SWIZZLE = "128B"
@@ -35,13 +37,15 @@ def declare(job: Job, form: Form) -> None:
     """Workgroup memory and tensor maps."""
     k = job.k
     k.shared(QUERIES, form.dtype, form.buffers * form.consumers * form.query_elems, 1024)
-    for ring in (KEYS, VALUES):
-        k.shared(ring.array, form.dtype, STAGES * form.key_elems, 1024)
+    for ring, elems in ((KEYS, form.key_elems), (VALUES, form.value_elems)):
+        k.shared(ring.array, form.dtype, STAGES * elems, 1024)
     for ring in (KEYS, VALUES):
         k.shared(ring.full, "mbar", STAGES, 8)
         k.shared(ring.empty, "mbar", STAGES, 8)
         if not form.is_paged:
             k.blob(ring.map, form.dtype, (PANEL, form.tile, 1), _SWIZZLE)
+    if form.parts.shared:
+        k.blob(SHARED_KEY_MAP, form.dtype, (PANEL, form.tile, 1), _SWIZZLE)
     for name in (QUERIES_FULL, QUERIES_EMPTY):
         k.shared(name, "mbar", form.buffers * form.consumers, 8)
     k.blob(QUERY_MAP, form.dtype, (PANEL, ROWS, 1), _SWIZZLE)
@@ -92,10 +96,12 @@ def _fill(
 ) -> None:
     """Every tile of a block; `filled` counts tiles over all blocks."""
     k, parts = job.k, form.parts
-    block = block_of(job, form, number)
+    block = block_of(job, form.tiling, number)
     lane = block.row * parts.kv_heads + quotient(k, block.head, parts.repeat)
     base = k.copy(filled)
-    nbytes = form.key_elems * DTYPES[form.dtype].nbytes
+    elems = form.key_elems if ring is KEYS else form.value_elems
+    own = form.own_width if ring is KEYS else form.value_width
+    nbytes = elems * DTYPES[form.dtype].nbytes
     with k.for_(0, block.count, unroll=1) as n:
         if draw is not None:
             draw(n, block.count)
@@ -103,17 +109,21 @@ def _fill(
         k.do("mbar_wait", stage, parity ^ 1, mem=ring.empty)
         k.do("mbar_arrive", stage, mem=ring.full, expect=nbytes)
         first = (block.last - n) * form.tile
-        for panel in range(form.panels):
-            to = stage * form.key_elems + panel * form.tile * PANEL
-            k.do("tma_load", to, stage, panel * PANEL, first, lane, blob=ring.map,
-                 dst=ring.array, mem=ring.full)  # fmt: skip
+        for panel in range(elems // (form.tile * PANEL)):
+            to, channel = stage * elems + panel * form.tile * PANEL, panel * PANEL
+            if channel < own:
+                k.do("tma_load", to, stage, channel, first, lane, blob=ring.map,
+                     dst=ring.array, mem=ring.full)  # fmt: skip
+            else:  # what all heads of a batch row share
+                k.do("tma_load", to, stage, channel - own, first, block.row, blob=SHARED_KEY_MAP,
+                     dst=ring.array, mem=ring.full)  # fmt: skip
     k.set(filled, base + block.count)
 
 
 def copy_queries(job: Job, form: Form, number: Val, turn: Val) -> None:
     """The queries of a block, a buffer of them a turn."""
     k, parts = job.k, form.parts
-    block = block_of(job, form, number)
+    block = block_of(job, form.tiling, number)
     flat = block.row * parts.heads + block.head
     slot, parity = slot_of(turn, form.buffers)
     nbytes = form.query_elems * DTYPES[form.dtype].nbytes

@@ -4,17 +4,18 @@ block of query rows by itself."""
 from __future__ import annotations
 
 from poot.codegen.attributes import TensorView
+from poot.codegen.gen.attention.quad_rows import store
 from poot.codegen.gen.attention.tiled.consumer import Consumer
 from poot.codegen.gen.attention.tiled.copies import (
     KEYS,
     QUERY_MAP,
+    SHARED_KEY_MAP,
     VALUES,
     declare,
     produce,
     start,
 )
 from poot.codegen.gen.attention.tiled.paged import produce_paged
-from poot.codegen.gen.attention.tiled.results import store
 from poot.codegen.gen.attention.tiled.shape import WARP, Form
 from poot.codegen.gen.attention.tiled.turns import Turns
 from poot.codegen.gen.job import Job, open_job
@@ -48,7 +49,7 @@ def lower_tiled(request: Request, limits: DeviceLimits) -> Lowered:
         def block(number: Val, turn: Val) -> None:
             consumer.begin(number, turn)
             consumer.run()
-            store(consumer, sinks)
+            store(consumer.rows(), sinks)
 
         turns.follow(block, leads=consumer.leads)
     least, most = form.registers
@@ -58,7 +59,8 @@ def lower_tiled(request: Request, limits: DeviceLimits) -> Lowered:
     )
     mapped = [(QUERY_MAP, "q")]
     if not form.is_paged:
-        mapped = [(KEYS.map, "k"), (VALUES.map, "v"), *mapped]
+        shared = [(SHARED_KEY_MAP, "k_shared")] if form.parts.shared else []
+        mapped = [(KEYS.map, "k"), (VALUES.map, "v"), *shared, *mapped]
     maps = tuple(_view(job, form.parts.at[operand]) for _, operand in mapped)
     return Lowered((KernelCall(k.kernel(), (form.launched, 1, 1), tuple(job.args), maps=maps),))
 

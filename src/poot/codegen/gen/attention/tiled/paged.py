@@ -7,9 +7,10 @@ swizzle of the tensor maps would have put them. Lane i of a subgroup reads the s
 
 from __future__ import annotations
 
+from poot.codegen.gen.attention.blocks import Block, block_of
 from poot.codegen.gen.attention.grouped.team import quotient, remainder
 from poot.codegen.gen.attention.tiled.copies import FILLERS, KEYS, VALUES, Ring, copy_queries
-from poot.codegen.gen.attention.tiled.shape import PANEL, STAGES, WARP, Block, Form, block_of
+from poot.codegen.gen.attention.tiled.shape import PANEL, STAGES, WARP, Form
 from poot.codegen.gen.attention.tiled.turns import Draw, Turns, slot_of
 from poot.codegen.gen.job import Job
 from poot.codegen.kir.build import I32, TOKEN, Val
@@ -50,7 +51,7 @@ def produce_paged(job: Job, form: Form, turns: Turns) -> None:
 def _fill(job: Job, form: Form, ring: Ring, number: Val, filled: Val, draw: Draw | None) -> None:
     """The subgroup's half of every tile of a block; `filled` counts tiles over all blocks."""
     k = job.k
-    block = block_of(job, form, number)
+    block = block_of(job, form.tiling, number)
     base, lane = k.copy(filled), k.op("subgroup_lane", type=I32)
     half = form.tile // FILLERS
     mine = ((k.lane() >> 5) & (FILLERS - 1)) * half
