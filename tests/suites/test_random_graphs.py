@@ -91,7 +91,10 @@ v9: f32[5] = sub(v8, v8)
 v10: f32[1,5] = reshape(v0) shape=(1, 5)
 v11: f32[5] = reduce(v10) axis=(0,) keepdim=False kind=max
 v12: f32[5] = sub(v0, v11)
-out v2, v4, v5, v6, v7, v9, v12
+v13: f32[5] = const() dtype=f32 shape=(5,) value=-inf
+v14: f32[5] = mul(v13, v1)
+v15: f32[5] = sub(v13, v13)
+out v2, v4, v5, v6, v7, v9, v12, v14, v15
 """
 
 

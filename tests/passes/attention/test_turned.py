@@ -10,6 +10,7 @@ import pytest
 import poot
 from poot import ops
 from poot.ir.graph import Graph
+from poot.ir.text import parse
 from poot.limits import PROFILES
 from poot.ops import Array
 from poot.passes.attention.match import fuse_attention
@@ -116,3 +117,21 @@ def test_transposes_that_no_exp_follows_are_no_scores():
     graph = poot.trace(fn, (poot.slot((2, 3, 3), "f32"),))
     assert before_exps(graph) == frozenset()
     assert without_turns(graph) is None
+
+
+def test_keys_in_the_rows_of_a_product_with_one_matrix_for_the_batch_are_left_alone():
+    graph = parse("""
+    slot v0: f32[2,5,4] "k"
+    slot v1: f32[4,7] "q"
+    v2: f32[2,5,7] = matmul(v0, v1)
+    v3: f32[2,7,5] = transpose(v2) perm=(0, 2, 1)
+    v4: f32[2,7,1] = reduce(v3) axis=(2,) keepdim=True kind=max
+    v5: f32[2,7,5] = sub(v3, v4)
+    v6: f32[2,7,5] = exp(v5)
+    v7: f32[2,7,1] = reduce(v6) axis=(2,) keepdim=True kind=sum
+    v8: f32[2,7,5] = div(v6, v7)
+    v9: f32[2,7,4] = matmul(v8, v0)
+    out v9
+    """)
+    assert without_turns(graph) is None
+    check_kept(lambda g: fuse_attention(g, CPU).graph, graph, within=1e-6)

@@ -4,6 +4,7 @@ rope."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import isfinite
 
 from poot.codegen.gen import math
 from poot.codegen.gen.index import Coords, Index
@@ -96,7 +97,9 @@ def binary(p: Pull, eqn: Eqn, n: int, coords: Coords) -> Steps:
     if is_float(dtype):
         value = on_floats(p.k, a, b)
         lost = _taken_for_a_number(p, eqn, a, b)
-        if lost is not None:
+        if lost is not None and lost.literal is not None:
+            value = value if isfinite(lost.literal) else math.nan(p.k)
+        elif lost is not None:
             value = p.k.select((math.bits(p.k, lost) & INF_BITS).eq(INF_BITS), math.nan(p.k), value)
         return p.numbers.rounded(value, dtype) if rounds else value
     return on_integers(p.k, a, b)
@@ -106,15 +109,15 @@ def _taken_for_a_number(p: Pull, eqn: Eqn, a: Val, b: Val) -> Val | None:
     """The operand whose infinity or NaN a driver may lose: SPIR-V lets it take a - a, a + -a and
     a * 0 for 0, as Mesa's does."""
     match eqn.op:
-        case "sub" if a.literal is None and a.operand == b.operand:
+        case "sub" if a.operand == b.operand:
             return a
         case "add" if _is_negated(p, eqn.ins[0], eqn.ins[1]):
             return a
         case "add" if _is_negated(p, eqn.ins[1], eqn.ins[0]):
             return b
-        case "mul" if b.literal == 0 and a.literal is None:
+        case "mul" if b.literal == 0:
             return a
-        case "mul" if a.literal == 0 and b.literal is None:
+        case "mul" if a.literal == 0:
             return b
         case _:
             return None

@@ -80,11 +80,13 @@ class Turner:
         made = scope.producer(found.base) if found is not None else None
         if found is None or made is None or made.op != "matmul" or len(made.out.type.shape) < 3:
             return None
+        if any(v.type.shape[:-2] != made.out.type.shape[:-2] for v in made.ins):
+            return None  # an operand is stretched over the batch
         product, view = _with_keys_last(scope, made, found)
         order = _order(view, product.shape)
-        source = _in_order(scope, product, view, order) if order is not None else None
-        if order is None or source is None:
+        if order is None:
             return None
+        source = _in_order(scope, product, view, order)
         for step in between:
             ins = tuple(source if v.type.shape else v for v in step.ins)
             source = scope.emit(step.op, *ins, **dict(step.attrs))
@@ -274,12 +276,10 @@ def _order(view: View, shape: tuple[int, ...]) -> _Order | None:
     return _Order(tuple(n for _, n in sorted(batch)), tuple(apart)) if apart else None
 
 
-def _in_order(scope: Scope, product: _Product, view: View, order: _Order) -> Var | None:
-    """The product with its axes in that order: where its rows are several axes, one of them stays
-    the rows and b is repeated over the others."""
+def _in_order(scope: Scope, product: _Product, view: View, order: _Order) -> Var:
+    """The product, whose operands have its batch, with its axes in that order: where its rows are
+    several axes, one of them stays the rows and b is repeated over the others."""
     a, b, shape = product.a, product.b, product.shape
-    if a.type.shape[:-2] != shape[:-2] or b.type.shape[:-2] != shape[:-2]:
-        return None
     batch = tuple(_extent(view, n) for n in order.batch)
     rows = tuple(_extent(view, n) for n in order.rows)
     if len(rows) == 1:
