@@ -16,7 +16,8 @@ from poot.errors import ValidationError
 from poot.knobs import knobs
 from poot.limits import profile
 from poot.making import Options
-from poot.passes.pipeline import PIPELINE, Pass
+from poot.passes.pipeline import PIPELINE, Pass, PassReport
+from poot.passes.regions.apart import APART
 from poot.planner import stream
 from tests.support.steps import WEIGHTS, X, append_graph
 
@@ -182,6 +183,18 @@ def test_a_compile_that_is_checked_or_has_no_cache_is_done(monkeypatch):
     assert compiled(cache=False).kept is None
     monkeypatch.setenv("POOT_CHECK", "1")
     assert compiled().kept is None
+
+
+def test_a_program_with_a_step_taken_apart_is_not_kept_so_that_each_compile_says_so(tmp_path):
+    disk, key = DiskCache(tmp_path / "other"), "0" * 64
+    whole = compiled(cache=False).whole()
+    kept.keep(disk, key, whole)
+    assert disk.get(key) is not None
+    entries = dict(whole.entries)
+    report = PassReport(APART, entries["a"].final, (), ())
+    entries["a"] = replace(entries["a"], reports=(*entries["a"].reports, report))
+    kept.keep(disk, "1" * 64, replace(whole, entries=entries))
+    assert disk.get("1" * 64) is None
 
 
 def _entry() -> tuple[DiskCache, str, dict[str, object], bytes]:
