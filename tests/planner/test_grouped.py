@@ -55,7 +55,7 @@ def test_its_words_between_groups_are_at_rest_between_launches():
         ({"widths": (48, 48)}, "grouped_split"),
         ({"widths": (64, 128)}, "split_kv"),
         ({"heads": (22, 2)}, "grouped_split"),
-        ({"extra": (("k_shared", "bf16[2,1,300,8]"),)}, "split_kv"),
+        ({"extra": (("k_shared", "bf16[2,1,300,8]"),)}, "shared_key"),
     ],
     ids=str,
 )
