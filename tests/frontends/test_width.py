@@ -29,6 +29,7 @@ def found(text: str) -> Eqn | None:
         ANY + "v2: i32[4] = max(v0, v0)",
         ANY + "v2: i32[] = reduce(v0) kind=max axis=(0,) keepdim=False",
         ANY + "v2: f32[4] = cast(v0) dtype=f32\nv3: i32[] = argmax(v2) axis=0",
+        'slot v0: f32[4] "a"\nv2: i32[4] = bitcast(v0) dtype=i32\nv3: i32[] = argmax(v2) axis=0',
         ANY + TABLE + "v2: i32[4] = add(v0, v0)\nv3: i32[4] = gather(v1, v2) axis=0",
     ],
 )
@@ -46,6 +47,7 @@ def test_what_is_proved_or_keeps_its_numbers_wraps_not(text):
         (SMALL + "v2: i32[4] = mul(v0, v0)\nv3: i32[4] = mul(v2, v2)", "mul"),
         (SMALL + "v2: i32[4] = shl(v0, v0)", "shl"),
         ('slot v0: f32[4] "a"\nv2: i32[4] = cast(v0) dtype=i32', "cast"),
+        ('slot v0: u32[4] "a"\nv2: i32[4] = bitcast(v0) dtype=i32', "bitcast"),
         (ANY + "v2: i32[4] = sub(v0, v0)\nv3: i32[4] = max(v2, v0)", "sub"),
         (ANY + "v2: i32[4] = neg(v0)\nv3: i32[] = argmax(v2) axis=0", "neg"),
     ],

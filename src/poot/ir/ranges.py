@@ -87,6 +87,8 @@ def may_wrap(eqn: Eqn, ins: Sequence[Known]) -> bool:
         return False
     if eqn.op == "reduce" and str_attr(eqn, "kind") != "sum":
         return False
+    if eqn.op == "bitcast" and not is_integer(eqn.ins[0].type.dtype):
+        return False  # the bits of a float are no number that was cut
     whole = [known or _whole(v.type) for v, known in zip(eqn.ins, ins, strict=True)]
     if eqn.op in ("shl", "shr") and not whole[1].within(0, 31):
         return True

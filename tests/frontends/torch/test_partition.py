@@ -51,6 +51,14 @@ def test_parts_of_several_results_go_with_their_source():
     assert (len(found.pieces), found.left, calls(found.module)) == (1, (), [])
 
 
+def test_orders_are_indices_and_fit():
+    def fn(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return x.argmax(1), x.argmin(1), x.min(1)[1], x.topk(2)[1], x.sort()[1]
+
+    for x in (torch.zeros(2, 3), torch.zeros(2, 3, dtype=torch.int64)):
+        assert parts(fn, x).left == ()
+
+
 def test_what_is_not_known_stays_between_its_parts():
     def fn(x: torch.Tensor) -> torch.Tensor:
         return torch.cummax(x + 1, 0)[0].sin() * 2
