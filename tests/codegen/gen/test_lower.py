@@ -36,7 +36,7 @@ def test_the_fixed_list_reaches_every_schedule():
     assert reached == set(SCHEDULES)
 
 
-@pytest.mark.parametrize("name", sorted(PROFILES))
+@pytest.mark.parametrize("name", sorted(n for n, p in PROFILES.items() if p.target != "oracle"))
 def test_no_kernel_keeps_workgroup_memory_that_nothing_reads(name: str):
     limits = PROFILES[name]
     requests = [case.request(limits) for case in CASES.values()]

@@ -21,6 +21,7 @@ N = 64
 _REFUSED = """
     cp_async async_commit wait mbar_init mbar_arrive mbar_wait barrier_sync barrier_arrive tma_load
     tma_store frag_move wgmma wgmma_commit grid_wait grid_trigger
+    unpack
 """
 REFUSED = _REFUSED.split()
 FLOATS = ("f32", "f16", "bf16")

@@ -97,7 +97,7 @@ def test_every_request_assembles_without_a_spill(name):
 FORMS: dict[str, tuple[int, int, dict, dict, str, set[str]]] = {
     "decode": (1, 4096, {}, {}, "grouped", {"grouped", "grouped_split"}),
     "counted": (1, 4096, {}, {"counts_residents": False}, "grouped_split", {"grouped_split"}),
-    "shared": (1, 4096, {"k_shared": 16}, {}, "split_kv", {"split_kv"}),
+    "shared": (1, 4096, {"k_shared": 16}, {}, "shared_key", {"shared_key"}),
     "prefill": (256, 256, {}, {}, "tiled", {"streaming", "subgroup_tiles"}),
 }
 
