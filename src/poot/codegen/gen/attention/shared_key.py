@@ -36,9 +36,9 @@ from poot.planner.request import Request
 # Query heads whose weighted values are added at one load of values, keys of a trip, and floats of a
 # load.
 _TOGETHER, _STEP, _VECTOR = 4, 4, 4
-# Lanes that a compute unit is to hold: 168 registers each on NVIDIA's. With more lanes, or without
-# a bound, ptxas spills.
-_LANES_HELD = 384
+# Lanes that a compute unit is to hold: 254 registers each on NVIDIA's, of which widths of 256 take
+# 245. With more lanes, or without a bound, ptxas spills.
+_LANES_HELD = 256
 
 
 @dataclass(frozen=True, slots=True)
