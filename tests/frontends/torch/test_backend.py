@@ -232,3 +232,20 @@ def test_the_name_is_known_and_has_the_option_target():
 
 def test_the_module_of_poot_has_the_backend():
     assert poot.torch.Backend is Backend
+
+
+CONSTANTS = {
+    "integers": lambda a: a + torch.tensor([1, 2, 3, 4]),
+    "past 32 bits": lambda a: a + torch.tensor([2**40, 2, 3, 4]),
+    "a scalar": lambda a: torch.minimum(a, torch.tensor(2**33)),
+    "f64": lambda a: a.float() * torch.tensor([1.0, 2, 3, 4], dtype=torch.float64),
+    "bools": lambda a: torch.where(torch.tensor([True, False, True, False]), a, 0),
+    "computed": lambda a: (torch.arange(3000) ** 3)[a],
+}
+
+
+@pytest.mark.parametrize("kind", CONSTANTS)
+def test_constants_in_a_graph_are_read_as_they_are(kind: str):
+    torch._dynamo.reset()
+    fn, a = CONSTANTS[kind], torch.tensor([1, 2, 3, 4])
+    torch.testing.assert_close(torch.compile(fn, backend=Backend("cpu"))(a), fn(a))

@@ -106,6 +106,15 @@ def test_bytes_that_differ_have_another_digest(nbytes: int):
         assert digest(other) != first
 
 
+@pytest.mark.parametrize("mode", ["watched", "read"])
+def test_two_rows_of_a_permutation_that_change_places_are_seen(mode: str):
+    w = torch.eye(256)
+    seen = Watch({"w": w}, mode)
+    assert seen.changed({"w": w}) == ""
+    w.data[[1, 33]] = w.data[[33, 1]]
+    assert seen.changed({"w": w}) == "w"
+
+
 def test_a_compiled_model_goes_by_what_its_weights_are():
     torch._dynamo.reset()
     backend, model, x = Backend(), nn.Linear(8, 8), torch.ones(3, 8)

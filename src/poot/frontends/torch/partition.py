@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from poot.errors import TraceError
 from poot.frontends.foreign import Foreign, Given, Ref
 from poot.frontends.narrow import Tried, narrowed
 from poot.frontends.torch.read import Nodes, is_wide, type_of
@@ -84,13 +85,18 @@ class _Whole:
         if isinstance(type, str):
             self.nodes.unread[node] = f"operand {node.name} is {type}"
             return []
-        ref = self.nodes.refs[node] = Ref(node.name)
         storage: Storage = Slot()
         if node.op == "get_attr":
             tensor = getattr(self.module, node.target)
             self.nodes.known.add(node, tensor)
             if _is_const(node):
-                storage = Const(device_bytes(as_numpy(tensor, node.name), node.name)[1])
+                try:
+                    array = as_numpy(tensor, node.name)
+                except TraceError as e:  # integers past 32 bits: what needs them is torch's
+                    self.nodes.unread[node] = e.message
+                    return []
+                storage = Const(device_bytes(array, node.name)[1])
+        ref = self.nodes.refs[node] = Ref(node.name)
         return [Given(ref, node.name, type, storage, is_wide=is_wide(value))]
 
     def ref_id(self, node: Any) -> str:
@@ -124,7 +130,14 @@ def _is_const(node: Any) -> bool:
 
 
 def partitioned(module: Any, device: str = "cpu") -> Partition:
-    """The module, of tensors on that device, with each part that poot does as one submodule."""
+    """The module, of tensors on that device, with each part that poot does as one submodule. Its
+    constants are read as they are, whatever modes torch traces in."""
+    fake = importlib.import_module("torch._subclasses.fake_tensor")
+    with fake.unset_fake_temporarily():
+        return _partitioned(module, device)
+
+
+def _partitioned(module: Any, device: str) -> Partition:
     whole = _Whole(module, device)
     _fold(whole)
     infra = importlib.import_module("torch.fx.passes.infra.partitioner")

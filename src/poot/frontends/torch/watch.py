@@ -8,7 +8,6 @@ bytes, at every call while they are few and else in turns.
 from __future__ import annotations
 
 import logging
-import zlib
 from collections.abc import Mapping
 
 import numpy as np
@@ -22,7 +21,6 @@ MODES = ("read", "watched", "versions")
 FEW = 16 << 20  # bytes that are all looked at in each call
 TURNS = 16  # calls in which all bytes are looked at, where they are many
 _CHUNK = 1 << 20
-_ROW = 4096  # words of a row of a chunk
 _SAMPLE = 64  # words
 
 
@@ -46,14 +44,9 @@ def memory_of(tensor: torch.Tensor) -> np.ndarray:
     return raw[first:last]
 
 
-def digest(raw: np.ndarray) -> tuple[int, int]:
-    """Of bytes: by sums of their words along rows and across them, at the speed of memory. Bytes
-    that differ have the same one only where the sums of every row and column agree."""
-    whole = raw.size // (8 * _ROW) * _ROW
-    words = raw[: whole * 8].view(np.uint64).reshape(-1, _ROW)
-    down, along = words.sum(0, dtype=np.uint64), words.sum(1, dtype=np.uint64)
-    rest = zlib.crc32(raw[whole * 8 :].tobytes())
-    return zlib.crc32(along.tobytes(), zlib.crc32(down.tobytes(), rest)), int(along.sum())
+def digest(raw: np.ndarray) -> int:
+    """Of bytes, 64 bits: those of Python's own hash of them (4 GB/s of one core)."""
+    return hash(raw.tobytes())
 
 
 class _Seen:
