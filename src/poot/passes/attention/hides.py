@@ -53,12 +53,20 @@ def hides_of(scope: Scope, stage: Stage) -> Hides | None:
     assert stage.operand is not None
     if stage.kind == "select":
         return Hides(stage, stage.number, tuple(conjuncts(scope, stage.operand, stage.keeps)))
-    fill = fill_of_known(scope, stage.operand) if stage.kind == "add" else None
-    if fill is not None:
-        return Hides(stage, fill, ((stage.operand, True),))
-    base, steps = steps_to(scope, stage.operand)
+    if stage.kind != "add":
+        return None
+    said = _said(scope, stage, stage.operand)
+    if said is not None:
+        return said
+    fill = fill_of_known(scope, stage.operand)
+    return None if fill is None else Hides(stage, fill, ((stage.operand, True),))
+
+
+def _said(scope: Scope, stage: Stage, plane: Var) -> Hides | None:
+    """What a plane that is added hides where it is a select of 0 and a number."""
+    base, steps = steps_to(scope, plane)
     eqn = scope.producer(base)
-    if stage.kind != "add" or eqn is None or eqn.op != "select":
+    if eqn is None or eqn.op != "select":
         return None
     if any(s.op == "transpose" or (s.op == "reshape" and not only_leads(s)) for s in steps):
         return None
@@ -88,8 +96,8 @@ def _bounds(scope: Scope, stage: Stage, lowest: float) -> bool:
     found = hides_of(scope, stage)
     if found is None or found.fill > lowest:
         return False
-    ways = (bound_of, before_of)
-    return any(way(scope, *c, stage.shape) is not None for way in ways for c in found.claims)
+    ways = (bound_of, before_of, bounds_of_known)
+    return any(way(scope, *c, stage.shape) for way in ways for c in found.claims)
 
 
 def last_hidden(hides: list[Hides | None], lowest: float) -> list[bool]:
