@@ -344,7 +344,10 @@ class DeviceRunner:
                 self._device.copy_out(buffer, 0, 4)
 
     def close(self) -> None:
-        buffers = list(self._own.values())
+        """Frees what is its own, and then the weights where no fork has them."""
+        buffers, held = list(self._own.values()), self._shared
+        self._shared = Shared({})
+        self._shared.binds = held.binds
         self._own.clear()
         self._all = {}
         self._ready.clear()

@@ -204,6 +204,36 @@ def test_threads_take_turns_on_one_model():
         assert max(pool.map(run, range(8))) < 1e-5
 
 
+def test_threads_that_meet_new_sizes_are_in_no_others_way():
+    model = nn.Linear(8, 8)
+    compiled = torch.compile(model, backend=Backend(sizes=1), dynamic=True)
+
+    def run(n: int) -> float:
+        with torch.no_grad():
+            given = [draw(4 + 5 * n + k % 5, 8) for k in range(10)]
+            return max(float((compiled(x) - model(x)).abs().max()) for x in given)
+
+    run(0)
+    with ThreadPoolExecutor(4) as pool:
+        assert max(pool.map(run, range(1, 5))) < 1e-5
+
+
+def test_weights_stay_bound_for_the_sizes_used_last():
+    backend, model = Backend(sizes=2), nn.Linear(8, 8)
+    compiled = torch.compile(model, backend=backend, dynamic=True)
+    for n in (3, 4, 5, 4, 6):
+        x = draw(n, 8)
+        with torch.no_grad():
+            close(compiled(x), model(x))
+    assert [p.bound is not None for p in backend.parts] == [False, True, False, True]
+    with torch.no_grad():
+        close(compiled(draw(3, 8)), model(draw(3, 8)))
+    assert [p.bound is not None for p in backend.parts] == [True, False, False, True]
+    for bad in (0, True, "4"):
+        with pytest.raises(TraceError, match="takes sizes from 1 on"):
+            Backend(sizes=bad)  # pyright: ignore[reportArgumentType]
+
+
 @pytest.mark.cuda
 def test_a_model_on_a_card_runs_there():
     backend, model = Backend(), Block().eval().cuda()
@@ -226,7 +256,7 @@ def test_the_name_is_known_and_has_the_option_target():
     assert "poot" in torch._dynamo.list_backends()
     compiled = torch.compile(lambda x: x * 2, backend="poot", options={"target": "oracle"})
     close(compiled(draw(3)), draw(3) * 2)
-    with pytest.raises(TraceError, match="the options target, weights: got speed"):
+    with pytest.raises(TraceError, match="the options target, weights, sizes: got speed"):
         poot_backend(None, [], options={"speed": 11})
 
 

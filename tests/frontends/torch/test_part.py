@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 import pytest
@@ -26,6 +27,12 @@ class Whole:
 
     def __call__(self, *tensors: torch.Tensor) -> Any:
         return self.module(*tensors)
+
+
+def buffers_of(runner: Any) -> list[Any]:
+    """The buffers of a runner's weights, on the device."""
+    shared = runner._shared
+    return list((shared if isinstance(shared, dict) else shared.buffers).values())
 
 
 BOUND = pytest.mark.parametrize("makes", [HostBound, StreamBound])
@@ -60,6 +67,35 @@ def test_a_weight_that_changed_is_bound_anew(makes: Any):
     w.data.mul_(2)
     torch.testing.assert_close(whole(x, w), x @ w)
     assert whole.part.bound is not first
+
+
+@BOUND
+def test_what_is_released_is_gone_and_bound_anew_by_the_next_call(makes: Any):
+    x, w = torch.randn(3, 4), torch.randn(4, 5)
+    whole = Whole(lambda x, w: x @ w, x, w, makes=makes)
+    whole(x, w)
+    bound: Any = whole.part.bound
+    runner = bound.made.runner if makes is StreamBound else bound.session.runner
+    held = [weakref.ref(b) for b in buffers_of(runner)]
+    del bound, runner
+    whole.part.release()
+    assert held
+    assert [ref() for ref in held] == [None] * len(held)
+    whole.part.release()
+    torch.testing.assert_close(whole(x, w), x @ w)
+
+
+@BOUND
+def test_what_a_graph_was_captured_of_stays_bound(makes: Any):
+    x, w = torch.randn(3, 4), torch.randn(4, 5)
+    whole = Whole(lambda x, w: x @ w, x, w, makes=makes)
+    whole(x, w)
+    bound = whole.part.bound
+    assert bound is not None
+    assert not bound.is_captured
+    bound.is_captured = True
+    whole.part.release()
+    assert whole.part.bound is bound
 
 
 @BOUND

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -17,8 +19,6 @@ from torch._dynamo import register_backend
 from torch._dynamo.backends.common import aot_autograd
 from torch._functorch._aot_autograd.utils import make_boxed_func
 from torch._guards import TracingContext
-from torch.fx.experimental.proxy_tensor import make_fx
-from torch.fx.traceback import preserve_node_meta
 
 from poot.api import Program
 from poot.backends.registry import open_device
@@ -27,22 +27,30 @@ from poot.frontends.torch.decompose import decompositions
 from poot.frontends.torch.part import Part
 from poot.frontends.torch.partition import Left, Piece, partitioned
 from poot.frontends.torch.read import line_of
+from poot.frontends.torch.sized import sized
 from poot.frontends.torch.watch import need_mode
 
 LOG = logging.getLogger("poot")
 Call = Callable[..., Any]
+SIZES = 4
 
 
 class Backend:
     """A backend of torch.compile for one target: without one, the cpu for tensors of the host, and
     for tensors of a CUDA device that device. `weights` says how a change of the weights is seen:
     "read" (all of their bytes are looked at in each call), "watched" (a sample in each call, and
-    all in turns) or "versions" (as torch counts writes). `programs` are those that it compiled so
-    far, and `left` what it left to torch."""
+    all in turns) or "versions" (as torch counts writes). `sizes` is of how many sets of extents, of
+    a graph whose extents change, the weights stay bound, those used last. `programs` are those that
+    it compiled so far, and `left` what it left to torch."""
 
-    def __init__(self, target: str | None = None, *, weights: str = "watched") -> None:
+    def __init__(
+        self, target: str | None = None, *, weights: str = "watched", sizes: int = SIZES
+    ) -> None:
         self.target = target
         self.weights = need_mode(weights)
+        if type(sizes) is not int or sizes < 1:
+            raise TraceError(f"backend poot takes sizes from 1 on: got {sizes!r}")
+        self.sizes = sizes
         self.programs: list[Program] = []
         self.left: list[Left] = []
         self.parts: list[Part] = []
@@ -143,27 +151,55 @@ class _Held(torch.nn.Module):
         return self.part(*tensors)
 
 
+@dataclass(frozen=True, slots=True)
+class _Size:
+    """A graph as it is compiled for one set of extents, and its parts."""
+
+    call: Call
+    parts: tuple[Part, ...]
+
+    def release(self) -> None:
+        for part in self.parts:
+            part.release()
+
+
 class _BySizes:
-    """A graph of symbolic extents, compiled for each set of extents that it meets."""
+    """A graph of symbolic extents, compiled for each set of extents that it meets. The weights stay
+    bound for the sets used last, as many as the backend's `sizes`."""
 
     def __init__(self, backend: Backend, module: Any) -> None:
         self.backend, self.module = backend, module
         self.static = _static_indices()
-        self.made: dict[object, Call] = {}
+        self.made: dict[object, _Size] = {}
+        self.last: OrderedDict[object, _Size] = OrderedDict()
         self._lock = threading.Lock()
 
     def __call__(self, *inputs: Any) -> Any:
         key = tuple(tuple(x.shape) if isinstance(x, torch.Tensor) else x for x in inputs)
         with self._lock:
-            if key not in self.made:
-                self.made[key] = self.backend.compile_static(self._at(inputs), self.static)
-        return self.made[key](*inputs)
+            size = self.made.get(key) or self._make(key, inputs)
+            oldest = self._use(key, size)
+        if oldest is not None:
+            oldest.release()
+        try:
+            return size.call(*inputs)
+        finally:
+            if key not in self.last:  # others took its place while it ran, and it bound anew
+                size.release()
 
-    def _at(self, inputs: Sequence[Any]) -> Any:
-        """The graph for these extents; its nodes keep their lines."""
-        run = torch.fx.Interpreter(self.module).run
-        with preserve_node_meta():
-            return make_fx(run, tracing_mode="fake")(*inputs)
+    def _make(self, key: object, inputs: Sequence[Any]) -> _Size:
+        module = self.backend.compile_static(sized(self.module, inputs), self.static)
+        held = [m.part for m in module.children() if isinstance(m, _Held)]
+        size = self.made[key] = _Size(module, tuple(held))
+        return size
+
+    def _use(self, key: object, size: _Size) -> _Size | None:
+        """Notes the use of a size, and gives the one that is no more among the last."""
+        self.last[key] = size
+        self.last.move_to_end(key)
+        if len(self.last) <= self.backend.sizes:
+            return None
+        return self.last.popitem(last=False)[1]
 
 
 def _is_symbolic(inputs: Sequence[Any]) -> bool:
@@ -189,12 +225,18 @@ def _as_it_is(module: Any, inputs: Sequence[Any]) -> Call:
 
 def poot(module: Any, inputs: Sequence[Any], *, options: Mapping[str, Any] | None = None) -> Call:
     """The backend "poot" of torch.compile; `options={"target": "vulkan", "weights": "read"}` are
-    what `Backend` takes."""
+    what `Backend` takes, and so is "sizes"."""
     given = dict(options or {})
-    strange = sorted(given.keys() - {"target", "weights"})
+    strange = sorted(given.keys() - {"target", "weights", "sizes"})
     if strange:
-        raise TraceError(f"backend poot has the options target, weights: got {', '.join(strange)}")
-    made = Backend(given.get("target"), weights=given.get("weights", "watched"))
+        raise TraceError(
+            f"backend poot has the options target, weights, sizes: got {', '.join(strange)}"
+        )
+    made = Backend(
+        given.get("target"),
+        weights=given.get("weights", "watched"),
+        sizes=given.get("sizes", SIZES),
+    )
     return made(module, inputs)
 
 

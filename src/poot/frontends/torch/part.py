@@ -32,7 +32,10 @@ Tensors = Mapping[str, Any]
 
 
 class Bound(Protocol):
-    """A program with its weights on the device."""
+    """A program with its weights on the device. What was captured in a CUDA graph stays there for
+    its replays."""
+
+    is_captured: bool
 
     def run(self, slots: Tensors) -> list[Any]:
         """The results, flat. Raises BindError or ValidationError where nothing came of it."""
@@ -48,6 +51,7 @@ class HostBound:
         arrays = {n: as_numpy(t, n) for n, t in weights.items()}
         self.session: Session = program.bind(arrays, allow_nonfinite=True)
         self.results = results
+        self.is_captured = False
 
     def run(self, slots: Tensors) -> list[Any]:
         given = {n: as_numpy(t, n) for n, t in slots.items()}
@@ -67,10 +71,12 @@ class StreamBound:
         held = {n: t.detach().contiguous() for n, t in weights.items()}
         self.made = TorchRun(program, held, "main", allow_nonfinite=True)
         self.results = results
+        self.is_captured = False
 
     def run(self, slots: Tensors) -> list[Any]:
         types = {o.name: DTYPES[o.type.dtype] for o in self.made.runner.slots}
         given = {n: t.detach().to(types[n]) for n, t in slots.items() if n in types}
+        self.is_captured |= self.made.is_capturing
         flat = self.made.run(given, {})
         self.made.finish()
         return [_placed(t, like) for t, like in zip(flat, self.results, strict=True)]
@@ -133,6 +139,13 @@ class Part:
         """Binds the weights anew at the next call."""
         with self._lock:
             self.watch = None
+
+    def release(self) -> None:
+        """Gives back what the weights take on the device, until the next call binds them anew."""
+        with self._lock:
+            if self.bound is not None and not self.bound.is_captured:
+                self.bound.close()
+                self.bound = self.watch = None
 
     def _beyond(self, given: Tensors) -> str:
         """Why the integers of 64 bits that are given aren't what the part was made for; empty where
