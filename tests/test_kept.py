@@ -248,6 +248,32 @@ def _with_a_small_weight(head):
     row["shape"] = [1, 1]
 
 
+def _with_an_output_dropped(head):
+    head["entries"][0]["outputs"].pop()
+
+
+def _with_an_output_of_another_type(head):
+    (row, *_) = head["entries"][0]["outputs"]
+    row["shape"] = [*row["shape"], 1]
+
+
+def _with_a_record_dropped(head):
+    head["entries"][0]["records"].pop()
+    head["entries"][0]["late"].pop()
+
+
+def _with_an_input_twice(head):
+    head["entries"][0]["inputs"] *= 2
+
+
+def _with_fewer_inputs(head):
+    head["entries"][0]["inputs"].pop()
+
+
+def _with_a_slot_written(head):
+    head["entries"][0]["written"] = ["x"]
+
+
 def _with_nothing(head):
     head.clear()
 
@@ -256,7 +282,9 @@ def _with_nothing(head):
     "change",
     [_of_another_format, _of_other_kernels, _of_a_kernel_that_is_gone, _of_a_key_that_is_none,
      _with_an_unknown_input, _with_a_launch_outside, _with_an_entry_twice, _with_fewer_entries,
-     _with_a_const_too_many, _with_a_small_weight, _with_nothing],
+     _with_a_const_too_many, _with_a_small_weight, _with_an_output_dropped,
+     _with_an_output_of_another_type, _with_a_record_dropped, _with_an_input_twice,
+     _with_fewer_inputs,     _with_a_slot_written, _with_nothing],
 )  # fmt: skip
 def test_an_entry_that_is_not_whole_is_compiled_anew_and_replaced(change):
     first = compiled()

@@ -27,7 +27,7 @@ from poot.codegen.stored import decode
 from poot.compiled import Whole
 from poot.errors import FormatError
 from poot.failures import guards_of
-from poot.ir.graph import Const, Graph, Input
+from poot.ir.graph import Const, Graph, Input, State
 from poot.launch_lists import LaunchList, LaunchLists, Signature, const_bytes, lists_of
 from poot.limits import DeviceLimits
 from poot.lowering import LOG, request_key
@@ -126,9 +126,10 @@ def keep(disk: DiskCache, key: str, whole: Whole) -> None:
 def _is_of_source(source: Graph, final: Graph) -> bool:
     """Whether inputs and outputs' nesting are the traced graph's, so that it can stand for them."""
     plain = {i.name: (i.var.type, i.storage) for i in source.inputs}
-    inputs = (i for i in final.inputs if not isinstance(i.storage, Const))
-    same = all(plain.get(i.name) == (i.var.type, i.storage) for i in inputs)
-    return same and final.tree == source.tree
+    left = {i.name: (i.var.type, i.storage) for i in final.inputs}
+    plain, left = ({n: at for n, at in x.items() if not isinstance(at[1], Const)}
+                   for x in (plain, left))  # fmt: skip
+    return list(left.items()) == list(plain.items()) and final.tree == source.tree
 
 
 def take(
@@ -171,7 +172,7 @@ def _parsed(
         made = parse_list(f, scene)
         top.need(made.name in graphs and made.name not in lists, "its entry points are others")
         lists[made.name] = made
-        signatures[made.name] = _signature(f, graphs[made.name])
+        signatures[made.name] = _signature(f, graphs[made.name], made)
     top.need(list(lists) == list(graphs), "its entry points are others")
     check_inputs(top, lists, signatures, residents)
     consts = _consts(top, data[8 + size :])
@@ -184,13 +185,26 @@ def _parsed(
     return Kept(top.text("key"), tuple(codes.values()), whole)
 
 
-def _signature(f: Fields, source: Graph) -> Signature:
+def _signature(f: Fields, source: Graph, made: LaunchList) -> Signature:
+    """The traced graph's, which the list has to give the outputs and the records of. Raises
+    FormatError."""
     named = {i.name: i for i in source.inputs if not isinstance(i.storage, Const)}
     inputs: list[Input] = []
     for name in f.texts("inputs"):
         f.need(name in named, f"there is no input {name[:80]!r}")
         inputs.append(named[name])
-    return Signature(tuple(inputs), f.texts("written"), guards_of(source), source.tree)
+    f.need([i.name for i in inputs] == list(named), "its inputs are others")
+    types = tuple(v.type for v in source.outputs)
+    given = tuple(type for type, _ in made.outputs)
+    f.need(given == types, f"its {len(given)} outputs are not the {len(types)} of the graph")
+    guards = guards_of(source)
+    have = len(made.records)
+    f.need(have == len(guards), f"{len(guards)} guards, and {have} records")
+    states = {i.var.id: i.name for i in source.inputs if isinstance(i.storage, State)}
+    changed = {states[a.id] for a, b in source.states if a.id != b.id}
+    written = f.texts("written")
+    f.need(set(written) <= changed, "written needs names of States that a step changes")
+    return Signature(tuple(inputs), written, guards, source.tree)
 
 
 def _consts(top: Fields, data: bytes) -> dict[str, bytes]:

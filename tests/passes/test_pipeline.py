@@ -19,8 +19,8 @@ from poot.ir.verify import verify
 from poot.ir.walk import canonical_text
 from poot.limits import profile
 from poot.oracle import run
-from poot.passes.engine import Outcome
-from poot.passes.pipeline import PIPELINE, RECORDS, Pass, run_pipeline
+from poot.passes.engine import Note, Outcome
+from poot.passes.pipeline import PIPELINE, RECORDS, Pass, PassReport, run_pipeline
 from poot.passes.regions.form import launch_buffers
 from tests.support.chains import chain, chain_inputs, random_form
 from tests.support.check import assert_same
@@ -130,6 +130,15 @@ def test_a_report_tells_counts_and_lines():
     assert by_name["attention"][0] == "attention: attention 1"
     assert by_name["attention"][1].startswith("  did: attention q f32[1,9,1,64]")
     assert by_name["dce"] == ["dce: nothing to do"]
+
+
+def test_a_pass_that_only_declined_says_so_in_its_line():
+    declined = Note("declined", "attention not fused: the weights (div) are an output", "m.py:3")
+    report = PassReport("attention", model(1, 1), (), (declined,))
+    assert report.lines() == [
+        "attention: nothing done, 1 declined",
+        "  declined: attention not fused: the weights (div) are an output  at m.py:3",
+    ]
 
 
 def test_equal_notes_are_told_once():

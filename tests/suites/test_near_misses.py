@@ -134,7 +134,7 @@ MISSES: dict[str, Miss] = {
     ),
     "read range one too wide": Miss(gathered, f"may be 0..{S}, not only 0..{S - 1}", "read", POOLS),
     "broadcast key head": Miss(one_head, "one key head is broadcast.*write ops.repeat_kv"),
-    "intermediate also an output": Miss(weights_too, "an intermediate .* is an output"),
+    "intermediate also an output": Miss(weights_too, "the weights .* are an output"),
     "softmax over another axis": Miss(over_heads, "softmax is over axis 1 of 4"),
     "mask multiplied": Miss(
         lambda at: attend(at, lambda s: s * at["mask"]), "multiplies the scores is not additive",

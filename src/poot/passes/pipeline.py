@@ -51,7 +51,8 @@ class PassReport:
 
     def lines(self) -> list[str]:
         """For people: the counts, then each note with its source line, equal ones once."""
-        counts = ", ".join(f"{name} {n}" for name, n in self.fired) or "nothing to do"
+        idle = f"nothing done, {len(self.declined)} declined" if self.declined else "nothing to do"
+        counts = ", ".join(f"{name} {n}" for name, n in self.fired) or idle
         shown = [f"{self.name}: {counts}"]
         for note, n in Counter(self.notes).items():
             times = f"{n} x " if n > 1 else ""

@@ -227,7 +227,7 @@ def declines() -> dict[str, tuple[Callable[..., object], str]]:
         return ops.softmax(s, 3) @ s
 
     return {
-        "weights are an output": (weights_out, "is an output"),
+        "weights are an output": (weights_out, r"the weights \(div\) are an output"),
         "scores are read again": (scores_read, "is read elsewhere, by mul at .*test_match.py"),
         "the values are the scores": (own_values, "is read elsewhere"),
         "the scale is a tensor": (tensor_scale, "the scale is a tensor.*multiply q by it"),

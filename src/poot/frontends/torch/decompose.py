@@ -10,8 +10,12 @@ from typing import Any
 
 from poot.extras import library
 
-# Composite ops that have a row.
-KEPT = ("scaled_dot_product_attention.default", "rms_norm.default")
+# Composite ops that have a row, or that torch alone does as it says: taken apart to index_put, an
+# index below 0 would count from the end, which index_copy and index_add refuse.
+KEPT = (
+    "scaled_dot_product_attention.default", "rms_norm.default", "index_copy.default",
+    "index_copy_.default", "index_add.default", "index_add_.default",
+)  # fmt: skip
 
 
 def decomposed(program: Any) -> Any:

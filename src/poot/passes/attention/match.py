@@ -36,9 +36,10 @@ from poot.passes.attention.softmax import (
     match_total,
     numerators,
     passed,
+    passes,
 )
 from poot.passes.attention.turned import without_turns
-from poot.passes.attention.views import MOVES, reshaped
+from poot.passes.attention.views import reshaped
 from poot.passes.canonicalize import canonicalize
 from poot.passes.engine import Outcome, Rule, Scope, rewrite
 
@@ -108,7 +109,7 @@ class Matcher:
                 return None
             return self._fused(eqn, eqn, found, chain, scope, zeroed=tested is not None)
         except Decline as why:
-            scope.decline(f"not fused: {why.reason}", why.loc or eqn.loc)
+            scope.decline(f"attention not fused: {why.reason}", why.loc or eqn.loc)
             return None
 
     def _near_miss(self, weights: Var, product: Eqn, scope: Scope) -> None:
@@ -119,11 +120,27 @@ class Matcher:
             return
         if over:
             raise Decline(_OTHER_SUM, over)
-        readers = self.users.get(product.out.id, ())
-        if not any(e.op in ("div", "mul", *MOVES) for e in readers):
+        if not self._is_divided(product):
             raise Decline(
                 "the weights are exps of scores that nothing divides by their sum", found.loc
             )
+
+    def _is_divided(self, product: Eqn) -> bool:
+        """Whether a division reads the product, so that `at_division` has the last word."""
+        stack = [product]
+        while stack:
+            eqn = stack.pop()
+            for reader in self.users.get(eqn.out.id, ()):
+                if passes(reader):
+                    stack.append(reader)
+                is_divided = reader.op == "div" or self._is_by_recip(reader)
+                if is_divided and reader.ins[0] == eqn.out:
+                    return True
+        return False
+
+    def _is_by_recip(self, eqn: Eqn) -> bool:
+        by = self.log_sums.made.get(eqn.ins[1].id) if eqn.op == "mul" else None
+        return by is not None and by.op == "recip"
 
     def at_division(self, eqn: Eqn, scope: Scope) -> Var | None:
         """matmul(exp(scores), values) divided by the sum of the exps, or times its reciprocal."""
@@ -145,7 +162,7 @@ class Matcher:
             chain.add(product)
             return self._fused(eqn, product, found, chain, scope)
         except Decline as why:
-            scope.decline(f"not fused: {why.reason}", why.loc or eqn.loc)
+            scope.decline(f"attention not fused: {why.reason}", why.loc or eqn.loc)
             return None
 
     def at_log_sum(self, eqn: Eqn, scope: Scope) -> Var | None:
@@ -264,15 +281,19 @@ class Matcher:
         for eqn in replaced.values():
             for v in eqn.outs:
                 if v.id not in ends and scope.uses(v) != inside.get(v.id, 0):
-                    self._decline_reader(v, eqn, product, replaced)
+                    what = _named(scope, eqn, root, product)
+                    self._decline_reader(v, eqn, product, replaced, what)
 
-    def _decline_reader(self, v: Var, eqn: Eqn, product: Eqn, replaced: dict[int, Eqn]) -> None:
+    def _decline_reader(
+        self, v: Var, eqn: Eqn, product: Eqn, replaced: dict[int, Eqn], what: str
+    ) -> None:
         if v.id in self.results:
-            raise Decline(f"an intermediate ({eqn.op}) is an output", eqn.loc)
+            raise Decline(f"{what} an output", eqn.loc)
         readers = self.users.get(v.id, ())
-        others = [e for e in readers if e.outs[0].id not in replaced or e.outs == product.outs]
+        others = [e for e in readers if e.outs[0].id not in replaced]
+        others += [e for e in readers if e.outs == product.outs]
         reader = f", by {others[0].op} at {others[0].loc}" if others else ""
-        raise Decline(f"an intermediate ({eqn.op}) is read elsewhere{reader}", eqn.loc)
+        raise Decline(f"{what} read elsewhere{reader}", eqn.loc)
 
     def _check_device(self, dims: Dims, loc: str) -> None:
         groups = dims.batch * dims.heads * dims.rows
@@ -290,6 +311,18 @@ def _tests(scope: Scope, tested: Var | None, found: Softmax) -> bool:
         return True
     plain = found.factor == 1.0 and not found.is_lowered
     return plain and passed(scope, tested, Chain()) == passed(scope, found.scores, Chain())
+
+
+def _named(scope: Scope, eqn: Eqn, root: Eqn, product: Eqn) -> str:
+    """What eqn of a chain makes, for people, with its verb."""
+    inner = Chain()
+    weights = scope.producer(passed(scope, product.ins[0], inner))
+    made = (eqn, *(scope.producer(v) for v in eqn.ins))
+    if root is product and (eqn is weights or eqn.outs[0].id in inner.eqns):
+        return f"the weights ({eqn.op}) are"
+    if eqn.op in ("log", "add") and any(e is not None and e.op == "log" for e in made):
+        return f"the log-sum-exp ({eqn.op}) is"
+    return f"an intermediate ({eqn.op}) is"
 
 
 def _divisor(scope: Scope, eqn: Eqn, chain: Chain) -> Var | None:

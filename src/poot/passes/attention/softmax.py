@@ -48,13 +48,14 @@ class Softmax:
 
 def passed(scope: Scope, var: Var, chain: Chain) -> Var:
     """var before casts between floats and reshapes that keep the last axis; notes them in chain."""
-    while (eqn := scope.producer(var)) is not None and _passes(eqn):
+    while (eqn := scope.producer(var)) is not None and passes(eqn):
         chain.add(eqn)
         var = eqn.ins[0]
     return var
 
 
-def _passes(eqn: Eqn) -> bool:
+def passes(eqn: Eqn) -> bool:
+    """Whether eqn is a cast between floats, or a reshape that keeps the last axis."""
     if eqn.op == "reshape":
         x, out = eqn.ins[0].type.shape, eqn.out.type.shape
         return bool(x) and bool(out) and x[-1] == out[-1]

@@ -42,6 +42,13 @@ def test_orders_among_nan_infinities_and_zeros():
     check(lambda n: (jnp.argmin(n), jnp.argsort(n)), np.array([1, -(2**31), 5, 2], np.int32))
 
 
+def test_nan_with_a_sign_goes_last_among_the_largest():
+    bits = [0x7FC00001, 0xFFC00001, 0x7FC00000, 0xFFC00000, 0x7F800000, 0xFF800000, 0x80000000, 0]
+    x = np.array(bits, np.uint32).view(np.float32)
+    check(lambda x: lax.top_k(x, 8)[1], x)
+    check(lambda x: lax.top_k(x, 8)[1], x[::-1].copy())
+
+
 def test_running_sums():
     check(lambda x: (jnp.cumsum(x, 1), lax.cumsum(x, 0, reverse=True)), X)
     check(lambda x: jnp.cumsum(x, 0), N)

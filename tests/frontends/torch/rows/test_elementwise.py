@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
+import poot
+from poot.errors import UnsupportedOps
 from poot.frontends.torch.rows.elementwise import ELEMENTWISE
 from tests.support.aten import Case, bools, check, edges, floats, ints, positive
 
@@ -117,3 +119,22 @@ def test_integers_of_eight_bits_wrap_as_atens_do(x: torch.Tensor):
     check("div.Tensor_mode", x, y | 1, "floor")
     check("clamp.default", x, 2, 100)
     check("add.Tensor", x, torch.tensor([True, False, True, True]))
+
+
+@pytest.mark.parametrize("bounds", [(-1, 2), (-3, None), (None, -3), (0, -1), (5, 2)])
+def test_bounds_of_8_bits_are_what_these_hold(bounds: tuple[int | None, int | None]):
+    for dtype in (torch.uint8, torch.int8):
+        x = torch.tensor([0, 1, 2, 5, 100, 127], dtype=dtype)
+        check("clamp.default", x, *bounds)
+        check("clamp.Tensor", x, *[None if b is None else torch.tensor(b) for b in bounds])
+
+
+@pytest.mark.parametrize("dtype, bound", [(torch.uint8, 300), (torch.int8, 200)])
+def test_a_bound_that_8_bits_do_not_hold_is_refused(dtype: torch.dtype, bound: int):
+    class Clamps(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x.clamp(1, bound)
+
+    program = torch.export.export(Clamps(), (torch.tensor([1, 2], dtype=dtype),))
+    with pytest.raises(UnsupportedOps, match="clamp needs a bound in"):
+        poot.from_torch(program)

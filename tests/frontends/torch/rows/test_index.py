@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import poot
+import poot.torch
 from poot import ops
 from poot.errors import UnsupportedOps, ValidationError
 from poot.frontends.lower import lower
@@ -30,7 +31,9 @@ CASES: dict[str, list[Case]] = {
     "gather.default": [(A, 1, ints(3, 2, lo=0, hi=4)), (A, 0, ints(2, 4, lo=0, hi=3)),
                        (W, -1, ints(2, 3, 5, lo=0, hi=4))],
     "index_copy.default": [(A, 0, torch.tensor([2, 0]), floats(2, 4, seed=5)),
-                           (A, 1, torch.tensor([3]), floats(3, 1, seed=5))],
+                           (A, 1, torch.tensor([3]), floats(3, 1, seed=5)),
+                           (A[0], 0, torch.tensor(3), torch.tensor(2.0)),
+                           (torch.tensor(1.0), 0, torch.tensor([0]), torch.tensor([2.0]))],
     "index_fill.int_Scalar": [(A, 0, torch.tensor([2, 0]), 7.0)],
     "index_put.default": [(A, [torch.tensor([2])], floats(1, 4, seed=5)),
                           (A, [None, torch.tensor([1, 3])], NEW),
@@ -59,6 +62,42 @@ def test_an_index_outside_fails_the_step():
     with pytest.raises(ValidationError) as e:
         session.step(x0=A.numpy(), x1=np.array([0, 3, 1], np.int32))
     assert (e.value.index, e.value.value, e.value.bounds) == ((1,), 3, (0, 3))
+
+
+@pytest.mark.parametrize("at", [-1, -3, 3])
+def test_a_copy_to_an_index_below_0_or_past_the_end_fails_the_step(at: int):
+    class Copies(torch.nn.Module):
+        def forward(self, x: torch.Tensor, i: torch.Tensor) -> torch.Tensor:
+            y = x.clone().index_copy_(0, i, torch.ones(1, 4))
+            return y + x.index_copy(0, i, torch.ones(1, 4))
+
+    def fn(i: torch.Tensor) -> torch.Tensor:
+        return Copies()(A, i)
+
+    index = torch.tensor([2])
+    made = poot.from_torch(torch.export.export(Copies(), (A, index)))
+    session = made.bind(poot.compile(made.graph, "oracle"))
+    np.testing.assert_array_equal(session.step(x=A.numpy(), i=np.array([2], np.int32)), fn(index))
+    with pytest.raises(ValidationError) as e:
+        session.step(x=A.numpy(), i=np.array([at], np.int32))
+    assert (e.value.value, e.value.bounds) == (at, (0, 3))
+    compiled = torch.compile(fn, backend="poot")
+    torch.testing.assert_close(compiled(index), fn(index))
+    with pytest.raises(IndexError, match=f"index {at} is out of bounds"):
+        compiled(torch.tensor([at]))
+
+
+def test_an_add_of_rows_stays_torchs_own():
+    class Adds(torch.nn.Module):
+        def forward(self, i: torch.Tensor) -> torch.Tensor:
+            return A.index_add(0, i, torch.ones(1, 4))
+
+    with pytest.raises(UnsupportedOps, match="index_add"):
+        poot.from_torch(torch.export.export(Adds(), (torch.tensor([2]),)))
+    compiled = torch.compile(Adds(), backend="poot")
+    torch.testing.assert_close(compiled(torch.tensor([2])), Adds()(torch.tensor([2])))
+    with pytest.raises(RuntimeError, match="index -1 is out of bounds"):
+        compiled(torch.tensor([-1]))
 
 
 def test_a_proved_index_is_not_guarded():

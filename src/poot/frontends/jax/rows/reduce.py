@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from poot import ops
 from poot.frontends.foreign import Row, Site
 from poot.frontends.torch.rows.index import gather as along
-from poot.frontends.torch.rows.order import ascending, descending, nan_first
+from poot.frontends.torch.rows.order import ascending, by_sign, descending, nan_first
 from poot.frontends.torch.rows.reduce import best, topk
 from poot.frontends.torch.rows.reduce import cumsum as running_sum
 from poot.ops.array import Array, reshape
@@ -60,8 +60,8 @@ def cumsum(site: Site, x: Array, axis: int, reverse: bool) -> Array:
 
 
 def top_k(site: Site, x: Array, k: int, axis: int = -1, **_: object) -> tuple[Array, Array]:
-    """NaN is greater than every number, and 0 than -0."""
-    return best(site, x, k, axis, ascending(x, zeros_apart=True))
+    """By sign and bits: 0 is greater than -0, NaN than every number, and NaN with a sign less."""
+    return best(site, x, k, axis, by_sign(x))
 
 
 def sort(site: Site, *xs: Array, dimension: int, num_keys: int, **_: object) -> tuple[Array, ...]:

@@ -13,6 +13,7 @@ from poot.frontends.torch.rows.values import Number, Value, in_dtype, is_float, 
 from poot.ir.graph import TensorType
 from poot.ops.array import Array
 from poot.ops.array import power as whole_power
+from poot.ops.record import refuse
 
 # Integers for storage, in which nothing is computed.
 BYTES = ("u8", "i8")
@@ -238,6 +239,24 @@ def clamp(site: Site, x: Array, low: Value | None = None, high: Value | None = N
     return ops.clip(x.astype(site.dtype), lo, hi)
 
 
+def clamp_any(site: Site, x: Array, low: Value | None = None, high: Value | None = None) -> Array:
+    """clamp; of 8 bits by bounds as these hold them, as ATen has it: in u8 -1 is 255."""
+    if site.dtype not in BYTES:
+        return clamp(site, x, low, high)
+    wide = Site((TensorType("i32", site.shape),))
+    bounds = [None if b is None else _in_byte(b, site.dtype) for b in (low, high)]
+    return clamp(wide, x.astype("i32"), *bounds).astype(site.dtype)
+
+
+def _in_byte(bound: Value, dtype: str) -> Value:
+    if isinstance(bound, Array):
+        return bound.astype(dtype).astype("i32")
+    least, most = (-255, 255) if dtype == "u8" else (-128, 127)
+    if not least <= bound <= most:
+        refuse("clamp", f"a bound in {least}..{most}", bound=bound)
+    return int(bound) & 255 if dtype == "u8" else int(bound)
+
+
 def where(site: Site, cond: Array, a: Value, b: Value) -> Array:
     x, y = in_dtype(a, site.dtype), in_dtype(b, site.dtype)
     return ops.where(cond.astype("bool"), x, y)
@@ -341,9 +360,9 @@ ELEMENTWISE: dict[str, Row] = {
     "hardtanh.default": hardtanh,
     "elu.default": elu,
     "softplus.default": softplus,
-    "clamp.default": _of_bytes(clamp),
-    "clamp.Tensor": _of_bytes(clamp),
-    "clamp_min.default": _of_bytes(clamp),
+    "clamp.default": clamp_any,
+    "clamp.Tensor": clamp_any,
+    "clamp_min.default": clamp_any,
     "where.self": where,
     "masked_fill.Scalar": masked_fill,
     "masked_fill.Tensor": masked_fill,

@@ -107,13 +107,13 @@ def gather(site: Site, x: Array, dim: int, index: Array, sparse_grad: bool = Fal
 # Updates: rows of one axis, one after another, so that the last of two to one row stays.
 
 
-def _update(x: Array, axis: int, index: Array, rows: Array) -> Array:
+def _update(x: Array, axis: int, index: Array, rows: Array, *, from_end: bool = True) -> Array:
     """x with row index[n] along axis replaced by row n of rows, for each n in order."""
     count = index.size
     if count > _MOST_UPDATES:
         remedy = "Write one piece, or in pieces"
         refuse("an update of rows", f"at most {_MOST_UPDATES} of them", remedy, rows=count)
-    at = reshape(inside(index, x.shape[axis]), (count,))
+    at = reshape(inside(index, x.shape[axis], from_end=from_end), (count,))
     for n in range(count):
         row = rows if count == 1 else _row(rows, axis, n)
         x = ops.dynamic_update_slice(x, row, at[n], axis=axis)
@@ -127,8 +127,14 @@ def _row(rows: Array, axis: int, n: int) -> Array:
 
 
 def index_copy(site: Site, x: Array, dim: int, index: Array, source: Array) -> Array:
+    """An index below 0 lies outside. What has no axes is one row of one."""
+    new = source.astype(x.dtype)
+    if x.ndim == 0:
+        copied = _update(reshape(x, (1,)), 0, index, reshape(new, (1,)), from_end=False)
+        return reshape(copied, ())
     axis = normal_axis("index_copy", dim, x.ndim)
-    return _update(x, axis, index, source.astype(x.dtype))
+    rows = reshape(new, (1,)) if new.ndim == 0 else new
+    return _update(x, axis, index, rows, from_end=False)
 
 
 def index_fill(site: Site, x: Array, dim: int, index: Array, value: Value) -> Array:

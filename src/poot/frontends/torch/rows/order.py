@@ -14,17 +14,22 @@ from poot.ops.array import Array
 _MOST = 2**31 - 1
 
 
-def ascending(x: Array, *, zeros_apart: bool = False) -> Array:
-    """i32 (u32 of u32) that orders as x does: NaN greatest, all NaN alike, -0 beside 0 unless
-    `zeros_apart`."""
+def ascending(x: Array) -> Array:
+    """i32 (u32 of u32) that orders as x does: NaN greatest, all NaN alike, -0 beside 0."""
     if not is_float(x):
         return x.astype("i32") if x.dtype in ("bool", "i8", "u8") else x
     wide = x.astype("f32")
-    if not zeros_apart:
-        wide = ops.where(wide == 0.0, 0.0, wide)
-    bits = ops.bitcast(wide, "i32")
-    key = ops.where(bits < 0, ops.bitwise_xor(bits, _MOST), bits)
+    key = by_sign(ops.where(wide == 0.0, 0.0, wide))
     return ops.where(ops.isnan(wide), _MOST, key)
+
+
+def by_sign(x: Array) -> Array:
+    """i32 that orders as x does, -0 before 0, and NaN by its sign first or last, then by its bits;
+    of what is no float as `ascending`."""
+    if not is_float(x):
+        return ascending(x)
+    bits = ops.bitcast(x.astype("f32"), "i32")
+    return ops.where(bits < 0, ops.bitwise_xor(bits, _MOST), bits)
 
 
 def descending(x: Array) -> Array:
