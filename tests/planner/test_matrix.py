@@ -117,8 +117,8 @@ def test_tiles_fill_the_device(form, want):
 
 
 def test_a_small_workgroup_memory_takes_smaller_tiles():
-    found = [chosen(Form(512, 256, 256, "f32", "f32").text(), limits)
-             for limits in (AMPERE, profile("rdna3"))]  # fmt: skip
+    found = [chosen(Form(512, 256, 256, "f32", "f32").text(), AMPERE),
+             chosen(Form(512, 256, 256).text(), profile("rdna3"))]  # fmt: skip
     assert all(isinstance(f, Schedule) and f.name == "matrix" for f in found)
     tiny = replace(H200, workgroup_nbytes=16384)
     assert "fits 16384 bytes" in str(chosen(Form(512, 256, 256).text(), tiny))
@@ -136,3 +136,7 @@ def test_a_left_operand_that_no_input_holds_has_scratch():
     assert left_scratch(parse(Form(70, 72, 64).text())) == ()
     (scratch,) = left_scratch(parse(Form(70, 70, 64, "f32").text()))
     assert (scratch.dtype, scratch.elems) == ("bf16", 3 * 70 * 72)
+
+
+def test_parts_that_spill_on_wmma_are_left_to_gemm():
+    assert "WMMA" in str(chosen(Form(512, 256, 256, "f32", "f32").text(), profile("rdna3")))

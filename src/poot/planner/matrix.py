@@ -212,6 +212,8 @@ def choose_matrix(
         return reason
     makers = {v.id: e for e in body.eqns for v in e.outs}
     work = _Work.of(body, makers, products, updates, limits)
+    if family_of(limits) == "wmma" and len(work.precision.pairs) > 1:
+        return "WMMA's fragments of several parts don't fit a lane's registers"
     params = work.ringed() if has_warpgroups(limits) else work.plain()
     name = "matrix_ring" if has_warpgroups(limits) else "matrix"
     if params is None:
