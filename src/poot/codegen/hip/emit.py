@@ -15,7 +15,8 @@ from poot.codegen.hip.names import symbol
 from poot.codegen.hip.ops import HIP
 from poot.codegen.hip.types import C_TYPES
 from poot.codegen.kir.nodes import For, If, Ins, Kernel, Param, Stmt, While, instructions
-from poot.errors import BindingLimit, CapabilityError, DtypeLowering, PootError
+from poot.codegen.kir.room import need_at_most, need_buffers, need_plain, need_room
+from poot.errors import CapabilityError, PootError
 from poot.limits import DeviceLimits
 
 # What every compiler of the text is given.
@@ -39,32 +40,15 @@ def emit_hip(kernel: Kernel, limits: DeviceLimits) -> tuple[bytes, str]:
 
 def check(kernel: Kernel, limits: DeviceLimits) -> None:
     """Raises what `emit_hip` says, for numbers over the device's."""
-    _most(kernel, "lanes", kernel.threads, limits.threads, limits)
-    nbytes = kernel.shared_nbytes
-    _most(kernel, "bytes of workgroup memory", nbytes, limits.workgroup_nbytes, limits)
-    if len(kernel.params) > limits.storage_buffers:
-        raise BindingLimit(
-            f"kernel {kernel.name} binds {len(kernel.params)} buffers: "
-            f"{limits.name} has {limits.storage_buffers}"
-        )
-    _most(kernel, "bytes of arguments", argument_nbytes(kernel), ARGUMENT_NBYTES, limits)
-    if kernel.subgroup is not None and kernel.subgroup != limits.subgroup:
-        raise CapabilityError(
-            f"kernel {kernel.name} is written for subgroups of {kernel.subgroup}: "
-            f"{limits.name} has {limits.subgroup}"
-        )
-    if kernel.blobs:
-        raise DtypeLowering(f"kernel {kernel.name}: hip has no opaque launch bytes")
+    need_room(kernel, limits)
+    need_buffers(kernel, limits)
+    need_at_most(kernel, "bytes of arguments", argument_nbytes(kernel), ARGUMENT_NBYTES, limits)
+    need_plain(kernel, "hip", limits)
 
 
 def argument_nbytes(kernel: Kernel) -> int:
     """Bytes of a launch's arguments: 8 a buffer, then 4 an immediate."""
     return 8 * len(kernel.params) + 4 * len(kernel.imms)
-
-
-def _most(kernel: Kernel, what: str, asked: int, most: int, limits: DeviceLimits) -> None:
-    if asked > most:
-        raise CapabilityError(f"kernel {kernel.name} asks {asked} {what}: {limits.name} has {most}")
 
 
 def _write(kernel: Kernel, limits: DeviceLimits) -> str:

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 
 from poot.codegen.code import code_key
 from poot.codegen.kir.nodes import ELEMENT_BYTES, For, If, Ins, Kernel, Roles, Stmt, While
+from poot.codegen.kir.room import need_buffers, need_plain, need_room
 from poot.codegen.kir.uniform import analyse
 from poot.codegen.llvm.body import HELD_IN, Body
 from poot.codegen.llvm.compile import compile_text
@@ -22,7 +23,7 @@ from poot.codegen.llvm.homes import Homes
 from poot.codegen.llvm.memory import Array
 from poot.codegen.llvm.ops import LLVM
 from poot.codegen.llvm.scene import Scene
-from poot.errors import BindingLimit, CapabilityError, DtypeLowering, PootError
+from poot.errors import CapabilityError, PootError
 from poot.limits import DeviceLimits
 
 
@@ -51,27 +52,9 @@ def function_text(kernel: Kernel, limits: DeviceLimits) -> str:
 
 def check(kernel: Kernel, limits: DeviceLimits) -> None:
     """Raises what `emit_llvm` says, for numbers over the device's."""
-    rows = (
-        ("lanes", kernel.threads, limits.threads),
-        ("bytes of workgroup memory", kernel.shared_nbytes, limits.workgroup_nbytes),
-    )
-    for what, asked, most in rows:
-        if asked > most:
-            raise CapabilityError(
-                f"kernel {kernel.name} asks {asked} {what}: {limits.name} has {most}"
-            )
-    if len(kernel.params) > limits.storage_buffers:
-        raise BindingLimit(
-            f"kernel {kernel.name} binds {len(kernel.params)} buffers: "
-            f"{limits.name} has {limits.storage_buffers}"
-        )
-    if kernel.subgroup is not None and kernel.subgroup != limits.subgroup:
-        raise CapabilityError(
-            f"kernel {kernel.name} is written for subgroups of {kernel.subgroup}: "
-            f"{limits.name} has {limits.subgroup}"
-        )
-    if kernel.blobs:
-        raise DtypeLowering(f"kernel {kernel.name}: llvm has no opaque launch bytes")
+    need_room(kernel, limits)
+    need_buffers(kernel, limits)
+    need_plain(kernel, "llvm", limits)
 
 
 def _instructions(body: tuple[Stmt, ...]) -> Iterator[Ins]:

@@ -7,6 +7,7 @@ bits each), then the blobs.
 from __future__ import annotations
 
 from poot.codegen.kir.nodes import For, If, Ins, Kernel, Stmt, While
+from poot.codegen.kir.room import need_room
 from poot.codegen.ptx.body import Body
 from poot.codegen.ptx.control import (
     WARP,
@@ -44,10 +45,7 @@ def emit_ptx(kernel: Kernel, limits: DeviceLimits) -> tuple[bytes, str]:
 def check(kernel: Kernel, limits: DeviceLimits) -> None:
     """Raises what `emit_ptx` says, for numbers over the device's."""
     arch_number(limits.arch)
-    _most(kernel, "lanes", kernel.threads, limits.threads, limits)
-    _most(
-        kernel, "bytes of workgroup memory", kernel.shared_nbytes, limits.workgroup_nbytes, limits
-    )
+    need_room(kernel, limits)
     nbytes = 8 * len(kernel.params) + 4 * len(kernel.imms) + sum(b.nbytes for b in kernel.blobs)
     if nbytes > PARAM_NBYTES - 64 * len(kernel.blobs):
         raise BindingLimit(
@@ -58,11 +56,6 @@ def check(kernel: Kernel, limits: DeviceLimits) -> None:
             f"kernel {kernel.name} is written for {kernel.threads} lanes in subgroups of "
             f"{kernel.subgroup}: ptx has whole warps of {WARP}"
         )
-
-
-def _most(kernel: Kernel, what: str, asked: int, most: int, limits: DeviceLimits) -> None:
-    if asked > most:
-        raise CapabilityError(f"kernel {kernel.name} asks {asked} {what}: {limits.name} has {most}")
 
 
 class _Writer:

@@ -7,6 +7,7 @@ the last buffer: WebGPU has no push constants, and one module serves Vulkan and 
 from __future__ import annotations
 
 from poot.codegen.kir.nodes import For, If, Ins, Kernel, Stmt, While
+from poot.codegen.kir.room import need_buffers, need_plain, need_room
 from poot.codegen.kir.text import show
 from poot.codegen.spirv.body import Body
 from poot.codegen.spirv.control import emit_for, emit_if, emit_while, escaping, refuse_roles
@@ -14,7 +15,7 @@ from poot.codegen.spirv.coop import has_matrices, open_module
 from poot.codegen.spirv.memory import Memory, accesses, declare_buffer, declare_shared
 from poot.codegen.spirv.ops import SPIRV, Scene
 from poot.codegen.spirv.words import BUILTINS, STORAGE, Module
-from poot.errors import BindingLimit, CapabilityError, DtypeLowering, PootError
+from poot.errors import CapabilityError, PootError
 from poot.limits import DeviceLimits
 
 _VECTORS = ("NumWorkgroups", "WorkgroupId")
@@ -35,27 +36,9 @@ def emit(kernel: Kernel, limits: DeviceLimits) -> bytes:
 
 def check(kernel: Kernel, limits: DeviceLimits) -> None:
     """Raises what `emit` says, for numbers over the device's."""
-    _most(kernel, "lanes", kernel.threads, limits.threads, limits)
-    _most(
-        kernel, "bytes of workgroup memory", kernel.shared_nbytes, limits.workgroup_nbytes, limits
-    )
-    if len(kernel.params) > limits.storage_buffers:
-        raise BindingLimit(
-            f"kernel {kernel.name} binds {len(kernel.params)} buffers: "
-            f"{limits.name} has {limits.storage_buffers}"
-        )
-    if kernel.subgroup is not None and kernel.subgroup != limits.subgroup:
-        raise CapabilityError(
-            f"kernel {kernel.name} is written for subgroups of {kernel.subgroup}: "
-            f"{limits.name} has {limits.subgroup}"
-        )
-    if kernel.blobs:
-        raise DtypeLowering(f"kernel {kernel.name}: spirv has no opaque launch bytes")
-
-
-def _most(kernel: Kernel, what: str, asked: int, most: int, limits: DeviceLimits) -> None:
-    if asked > most:
-        raise CapabilityError(f"kernel {kernel.name} asks {asked} {what}: {limits.name} has {most}")
+    need_room(kernel, limits)
+    need_buffers(kernel, limits)
+    need_plain(kernel, "spirv", limits)
 
 
 def emit_spirv(kernel: Kernel, limits: DeviceLimits) -> tuple[bytes, str]:
