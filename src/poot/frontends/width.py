@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+import numpy as np
+
+from poot.errors import TraceError
 from poot.ir.graph import Eqn, Var
 from poot.ir.ranges import Known, may_wrap, transfer
 
@@ -34,3 +37,13 @@ def wrapping(eqns: Sequence[Eqn], known: Mapping[int, Known], results: Iterable[
             if first is not None:
                 wrapped[out.id] = first
     return next((wrapped[v.id] for v in results if v.id in wrapped), None)
+
+
+def held_in_32(array: np.ndarray, name: str) -> np.ndarray:
+    """An array whose int64 is int32. Raises TraceError on integers that don't fit."""
+    if array.dtype != np.int64:
+        return array
+    least, most = (int(array.min()), int(array.max())) if array.size else (0, 0)
+    if least < -(2**31) or most >= 2**31:
+        raise TraceError(f"{name} needs integers that fit 32 bits: it holds {least}..{most}")
+    return array.astype(np.int32)

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from poot.errors import TraceError
 from poot.frontends.jax.keys import words_of
+from poot.frontends.width import held_in_32
 from poot.ir.graph import TensorType
 
 # A jax dtype by its name, and what it becomes. Integers of 64 bits become i32, checked where their
@@ -59,10 +59,4 @@ def as_numpy(value: Any, name: str) -> np.ndarray:
     int32, and a random key its words. Raises TraceError on integers that don't fit."""
     if words_of(getattr(value, "dtype", None)) is not None:
         value = importlib.import_module("jax").random.key_data(value)
-    array = np.asarray(value)
-    if array.dtype == np.int64:
-        least, most = (int(array.min()), int(array.max())) if array.size else (0, 0)
-        if least < -(2**31) or most >= 2**31:
-            raise TraceError(f"{name} needs integers that fit 32 bits: it holds {least}..{most}")
-        return array.astype(np.int32)
-    return array
+    return held_in_32(np.asarray(value), name)

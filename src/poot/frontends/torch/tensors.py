@@ -11,6 +11,7 @@ import ml_dtypes
 import numpy as np
 
 from poot.errors import TraceError
+from poot.frontends.width import held_in_32
 
 # A torch dtype by its name, and what it becomes. Integers of 64 bits become i32, checked where
 # their values are known.
@@ -61,13 +62,7 @@ def as_numpy(tensor: Any, name: str) -> np.ndarray:
     bits = bits_of(held)
     if bits is not None:
         return bits
-    array = held.numpy()
-    if array.dtype == np.int64:
-        least, most = (int(array.min()), int(array.max())) if array.size else (0, 0)
-        if least < -(2**31) or most >= 2**31:
-            raise TraceError(f"{name} needs integers that fit 32 bits: it holds {least}..{most}")
-        return array.astype(np.int32)
-    return array
+    return held_in_32(held.numpy(), name)
 
 
 def as_tensor(array: np.ndarray, like: Any) -> Any:
