@@ -15,9 +15,8 @@ _LEAST_LANES, _MOST_LANES = 64, 128
 _GROUPS_A_UNIT = 4  # groups for each compute unit of a device that is no software
 # Splits of a decode at the most, and keys of each at the least.
 MOST_SPLITS, LEAST_CHUNK = 16, 128
-# As the generator has them: query heads to a load of values, keys or products to a trip, and floats
-# of a load.
-_TOGETHER, _STEP, _VECTOR = 4, 4, 4
+# The generator's too: query heads to a load of values, keys of a trip, and floats of a load.
+TOGETHER, STEP, VECTOR = 4, 4, 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +62,7 @@ def _numbers(at: dict[str, Var], heads: int, groups: int, limits: DeviceLimits) 
     q = at["q"].type
     lanes = max(_LEAST_LANES, min(_MOST_LANES, heads * _BLOCK))
     lanes = power_of_two_below(min(lanes, limits.threads))
-    nbytes = (_floats(at, heads) + heads * _whole(q.shape[3])) * 4
+    nbytes = (_floats(at, heads) + heads * whole(q.shape[3])) * 4
     together = min(heads, q.shape[1] // at["k"].type.shape[1])
     trips = _trips(at, heads, together, lanes)
     return SharedKey(lanes, heads, _BLOCK, int(nbytes <= limits.workgroup_nbytes), groups, trips)
@@ -73,14 +72,15 @@ def _keys(at: dict[str, Var]) -> int:
     return at["read"].type.shape[1] if "read" in at else at["k"].type.shape[2]
 
 
-def _whole(n: int) -> int:
-    return -(-n // _VECTOR) * _VECTOR
+def whole(n: int) -> int:
+    """Filled up to whole vectors."""
+    return -(-n // VECTOR) * VECTOR
 
 
 def _floats(at: dict[str, Var], heads: int) -> int:
     """Words of workgroup memory, without queries."""
     value_width, shared = at["v"].type.shape[-1], at["k_shared"].type.shape[-1]
-    words = heads * (value_width + _BLOCK + 3) + (_whole(shared) + _VECTOR) * _BLOCK
+    words = heads * (value_width + _BLOCK + 3) + (whole(shared) + VECTOR) * _BLOCK
     return words + _BLOCK * ("read" in at) + 4 * 8  # arrays start at 16 bytes
 
 
@@ -91,11 +91,11 @@ def _trips(at: dict[str, Var], heads: int, together: int, lanes: int) -> int:
         return -(-items // lanes)
 
     scores, folds = turns(heads * _BLOCK), turns(heads)
-    channels = value_width if value_width % _VECTOR else value_width // _VECTOR
-    values = turns(heads // together * channels) * -(-together // _TOGETHER)
-    inner = _BLOCK // _STEP + _STEP  # whole steps, and at the last block the rest
+    channels = value_width if value_width % VECTOR else value_width // VECTOR
+    values = turns(heads // together * channels) * -(-together // TOGETHER)
+    inner = _BLOCK // STEP + STEP  # whole steps, and at the last block the rest
     block = (
-        3 + turns(_BLOCK * at["k_shared"].type.shape[-1]) + scores * (6 + width // _STEP)
+        3 + turns(_BLOCK * at["k_shared"].type.shape[-1]) + scores * (6 + width // STEP)
         + 2 * folds * (1 + inner) + values * (1 + inner)
     )  # fmt: skip
     around = turns(heads * value_width) + turns(heads * width) + heads * (2 + turns(value_width))

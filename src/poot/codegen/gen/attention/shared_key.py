@@ -3,7 +3,7 @@ is read once for as many query heads as workgroup memory holds.
 
 A group takes `heads` query heads of one query row, over blocks of `block` keys. Of each block the
 lanes stage the shared parts (and a pool's slots), share out the scores by head and key, make one
-softmax step a head, and add the weighted values by key head and channel, up to `_TOGETHER` query
+softmax step a head, and add the weighted values by key head and channel, up to `TOGETHER` query
 heads at a load. Workgroup memory holds one state a head, dv + 3 floats. With `splits` a group takes
 one of several chunks of the keys and leaves partial states, which "split_kv" merges.
 """
@@ -32,10 +32,8 @@ from poot.codegen.gen.spill import lower_spilled
 from poot.codegen.kir.build import KernelBuilder, Val
 from poot.limits import DeviceLimits
 from poot.planner.request import Request
+from poot.planner.shared_key import STEP, TOGETHER, VECTOR, whole
 
-# Query heads whose weighted values are added at one load of values, keys of a trip, and floats of a
-# load.
-_TOGETHER, _STEP, _VECTOR = 4, 4, 4
 # Lanes that a compute unit is to hold: 254 registers each on NVIDIA's, of which widths of 256 take
 # 245. With more lanes, or without a bound, ptxas spills.
 _LANES_HELD = 256
@@ -89,28 +87,23 @@ class _Team:
 
     @property
     def query_stride(self) -> int:
-        return _whole(self.parts.width)
+        return whole(self.parts.width)
 
     @property
     def shared_stride(self) -> int:
         """Between the shared parts of neighbouring keys: lanes that read vectors of eight of them
         then meet in no bank."""
-        return _whole(self.parts.shared) + _VECTOR
+        return whole(self.parts.shared) + VECTOR
 
     @property
     def channels(self) -> int:
         """Neighbouring channels of one load."""
-        return 1 if self.parts.value_width % _VECTOR else _VECTOR
-
-
-def _whole(n: int) -> int:
-    """Filled up to whole vectors."""
-    return -(-n // _VECTOR) * _VECTOR
+        return 1 if self.parts.value_width % VECTOR else VECTOR
 
 
 def _words(k: KernelBuilder, name: str, base: Index, ix: Indexer, count: int) -> list[Val]:
     """Neighbouring floats of workgroup memory, in one load where they are a vector's."""
-    if count == _VECTOR and all(c % count == 0 for c in (base.const, *(c for _, c in base.terms))):
+    if count == VECTOR and all(c % count == 0 for c in (base.const, *(c for _, c in base.terms))):
         vector = k.load(name, ix.value(base), count)
         return [k.extract(vector, n) for n in range(count)]
     return [k.load(name, ix.value(base + n)) for n in range(count)]
@@ -297,8 +290,8 @@ def _add_values(t: _Team, start: Val, count: Val) -> None:
     k, ix, width, step = t.job.k, t.job.indexer, t.parts.value_width, t.channels
     with t.each(t.heads // t.together * (width // step)) as i:
         key_head, column = ix.divmod(i, width // step)
-        for low in range(0, t.together, _TOGETHER):
-            many = min(_TOGETHER, t.together - low)
+        for low in range(0, t.together, TOGETHER):
+            many = min(TOGETHER, t.together - low)
             members = [key_head * t.together + (low + n) for n in range(many)]
             _add_channels(t, members, column * step, start, count)
     with t.each(t.heads) as h:
@@ -332,13 +325,13 @@ def _add_channels(t: _Team, members: list[Index], first: Index, start: Val, coun
 
 
 def _each_key(t: _Team, count: Val) -> Generator[Index]:
-    """Each of the block's keys, `_STEP` at a time and then the rest one by one."""
+    """Each of the block's keys, `STEP` at a time and then the rest one by one."""
     k, ix = t.job.k, t.job.indexer
-    steps = t.block // _STEP
-    with k.for_(0, count >> 2, name="j") as j:
-        for n in range(_STEP):
-            yield ix.atom(j, steps) * _STEP + n
-    with k.for_(count & ~(_STEP - 1), count, name="j") as j:
+    steps = t.block // STEP
+    with k.for_(0, count >> (STEP.bit_length() - 1), name="j") as j:
+        for n in range(STEP):
+            yield ix.atom(j, steps) * STEP + n
+    with k.for_(count & ~(STEP - 1), count, name="j") as j:
         yield ix.atom(j, t.block)
 
 
