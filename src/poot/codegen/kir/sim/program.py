@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import cast
 
-from poot.codegen.kir.nodes import For, If, Ins, Kernel, Lit, Operand, Reg, Roles, Stmt, While
+from poot.codegen.kir.nodes import For, If, Ins, Kernel, Lit, Operand, Roles, Stmt, While
 from poot.codegen.kir.sim.control import Driver, branch, chosen_role, counted, looped
 from poot.codegen.kir.sim.poison import Poison
 from poot.codegen.kir.sim.values import constant
@@ -163,8 +163,3 @@ def compile_kernel(kernel: Kernel, machine: Machine) -> Program:
     compiler = _Compiler(machine)
     block = compiler.block(kernel.body)
     return Program(kernel, block, tuple(compiler.template))
-
-
-def mutable_dst(ins: Ins) -> Reg | None:
-    """The mutable register that an instruction writes, or None."""
-    return ins.dsts[0] if ins.dsts and ins.dsts[0].mutable else None

@@ -51,10 +51,6 @@ class Team:
     def clamped(self, value: Val, low: int, high: int) -> Val:
         return self.k.op("min", self.k.op("max", value, low), high)
 
-    def name_of(self, operand: str) -> str:
-        """The parameter that holds an operand: an input of the step's."""
-        return self.name_of_input(self.form.parts.at[operand])
-
     def name_of_input(self, var: Var) -> str:
         name = input_name(self.job, var)
         assert name is not None, var
