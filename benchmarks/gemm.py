@@ -23,7 +23,7 @@ from pathlib import Path
 import torch
 
 from benchmarks.card_kernels import Built, Launcher, assemble, limits_of
-from benchmarks.gemv import FOLDER, TORCH, Bench, Named, Row, form_row
+from benchmarks.gemv import FOLDER, TORCH, Bench, Named, Row, form_row, replayed, timed
 from benchmarks.isolated import machine
 from benchmarks.llama_shapes import SHAPES, decode_graph
 from benchmarks.record import save
@@ -162,34 +162,6 @@ class Tensors(Bench):
         return found
 
 
-def replayed(launch: Callable[[int], None], sets: int) -> Callable[[], None]:
-    count = sets * -(-LAUNCHES // sets)
-    stream, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
-    with torch.cuda.stream(stream):
-        launch(0)
-        torch.cuda.synchronize()
-        with torch.cuda.graph(graph, stream=stream):
-            for n in range(count):
-                launch(n % sets)
-    return graph.replay
-
-
-def timed(replays: dict[str, Callable[[], None]], sets: int, rounds: int) -> dict[str, list[float]]:
-    """Microseconds a launch, each round all in turn."""
-    count = sets * -(-LAUNCHES // sets)
-    out: dict[str, list[float]] = {name: [] for name in replays}
-    for n in range(rounds + 1):
-        for name, replay in replays.items():
-            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            start.record()
-            replay()
-            end.record()
-            end.synchronize()
-            if n:
-                out[name].append(1e3 * start.elapsed_time(end) / count)
-    return out
-
-
 def apart(got: list[torch.Tensor], want: list[torch.Tensor]) -> float:
     """The largest difference of any output, of its largest number."""
     return max(
@@ -261,9 +233,11 @@ def run(
     errors = {tag: apart(got, want) for tag, got in results.items()}
     wrong = {tag: e for tag, e in errors.items() if not e < WITHIN[dtype]}
     found = exactness(work, bench, results["chosen"][0]) if work.is_bare else {}
-    replays = {tag: replayed(launches[tag], bench.sets) for tag in results}
-    replays |= {tag: replayed(call, bench.sets) for tag, call in peers(work, bench).items()}
-    times = timed(replays, bench.sets, rounds)
+    replays = {tag: replayed(launches[tag], bench.sets, LAUNCHES) for tag in results}
+    replays |= {
+        tag: replayed(call, bench.sets, LAUNCHES) for tag, call in peers(work, bench).items()
+    }
+    times = timed(replays, bench.sets, rounds, LAUNCHES)
     middle = {tag: statistics.median(t) for tag, t in times.items()}
     return {
         "row": work.name, "flops": work.flops, "nbytes": work.row.nbytes, "errors": errors,

@@ -199,9 +199,11 @@ class Bench:
         return x, [torch.cat(list(w.values())) for w in self.weights]
 
 
-def replayed(launch: Callable[[int], None], sets: int) -> Callable[[], None]:
-    """A graph of LAUNCHES launches or more, whole turns of the sets."""
-    count = sets * -(-LAUNCHES // sets)
+def replayed(
+    launch: Callable[[int], None], sets: int, launches: int = LAUNCHES
+) -> Callable[[], None]:
+    """A graph of so many launches or more, whole turns of the sets."""
+    count = sets * -(-launches // sets)
     stream = torch.cuda.Stream()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.stream(stream):
@@ -213,9 +215,11 @@ def replayed(launch: Callable[[int], None], sets: int) -> Callable[[], None]:
     return graph.replay
 
 
-def timed(replays: dict[str, Callable[[], None]], sets: int, rounds: int) -> dict[str, list[float]]:
-    """Microseconds a launch, each round all in turn."""
-    count = sets * -(-LAUNCHES // sets)
+def timed(
+    replays: dict[str, Callable[[], None]], sets: int, rounds: int, launches: int = LAUNCHES
+) -> dict[str, list[float]]:
+    """Microseconds a launch of graphs that `replayed` made, each round all in turn."""
+    count = sets * -(-launches // sets)
     out: dict[str, list[float]] = {name: [] for name in replays}
     for replay in replays.values():
         replay()
