@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from tests.support.attention_forms import form_text
+from tests.support.attention_steps import check_past_lengths
 from tests.support.launch import check_step
 from tests.support.ptx_agree import AMPERE
 from tests.support.subgroup_tiles import check, prefill
@@ -24,20 +25,17 @@ def test_every_place_of_keys_is_the_oracles(rest):
     check(prefill(20, 150, **rest))
 
 
-@pytest.mark.parametrize("paged", [False, True])
-def test_what_lies_past_the_length_does_not_matter(paged: bool):
-    form = prefill(40, 150, batch=2, live=True, paged=paged)
-    text, feed = form_text(form)
+def test_what_lies_past_the_length_does_not_matter():
+    check_past_lengths(prefill(40, 150, batch=2, live=True), [97, 7], AMPERE)
+
+
+def test_what_lies_past_the_length_of_a_page_does_not_matter():
+    text, feed = form_text(prefill(40, 150, batch=2, live=True, paged=True))
     feed["len"] = np.array([97, 7], np.int32)
-    if paged:
-        feed["read"] = np.arange(300, dtype=np.int32).reshape(2, 150)
-        for name in ("k", "v"):
-            for b in range(2):
-                feed[name][150 * b + feed["len"][b] : 150 * (b + 1)] = float("nan")
-    else:
-        for name in ("k", "v"):
-            for b in range(2):
-                feed[name][b, :, feed["len"][b] :] = float("nan")
+    feed["read"] = np.arange(300, dtype=np.int32).reshape(2, 150)
+    for name in ("k", "v"):
+        for b in range(2):
+            feed[name][150 * b + feed["len"][b] : 150 * (b + 1)] = float("nan")
     check_step(text, "attention", limits=AMPERE, ins=list(feed.values()), within=3e-2)
 
 

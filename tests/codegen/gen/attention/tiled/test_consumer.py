@@ -1,12 +1,11 @@
 """The loop of a consumer: scores of every form, values past the length, maxima that move."""
 
-import numpy as np
 import pytest
 
 from poot.codegen.kir.nodes import Ins
 from poot.codegen.kir.sim.run import walk
 from tests.support.attention_forms import form_text
-from tests.support.attention_steps import check_form
+from tests.support.attention_steps import check_form, check_growing_keys, check_past_lengths
 from tests.support.launch import check_step
 from tests.support.tiled import H200, call_of, prefill
 
@@ -29,21 +28,11 @@ def test_every_form_of_score_is_the_oracles(rest):
 
 
 def test_values_past_the_length_do_not_matter():
-    form = prefill(70, 300, batch=2, live=True)
-    text, feed = form_text(form)
-    feed["len"] = np.array([129, 7], np.int32)
-    for name in ("k", "v"):
-        for b in range(2):
-            feed[name][b, :, feed["len"][b] :] = float("nan")
-    check_step(text, "attention", limits=H200, ins=list(feed.values()), within=3e-2)
+    check_past_lengths(prefill(70, 300, batch=2, live=True), [129, 7], H200)
 
 
 def test_scores_that_grow_towards_the_first_key_rescale_the_state():
-    form = prefill(64, 600, scale=1.0)
-    text, feed = form_text(form)
-    ramp = np.linspace(3.0, 0.1, 600)[None, None, :, None]
-    feed["k"] = (feed["k"].astype(np.float32) * ramp).astype(feed["k"].dtype)
-    check_step(text, "attention", limits=H200, ins=list(feed.values()), within=3e-2)
+    check_growing_keys(prefill(64, 600, scale=1.0), H200)
 
 
 def test_rows_that_see_nothing_are_nan():
