@@ -6,12 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from poot.codegen.hip.matrix import FAMILIES as OF_HIP
+from poot.codegen.kir.frags import AMD_FAMILIES
 from poot.ir.graph import Graph
 from poot.ir.text import parse
 from poot.limits import profile
 from poot.planner.matrix import (
-    FAMILIES,
     choose_matrix,
     exact_dtype,
     family_of,
@@ -72,7 +71,10 @@ def test_a_value_that_was_rounded_is_as_narrow_as_that():
 
 
 def test_fragments_are_those_that_the_emitter_knows():
-    assert FAMILIES == OF_HIP
+    of_wave = {64: profile("mi300x"), 32: profile("rdna3")}
+    for family, (wave, archs) in AMD_FAMILIES.items():
+        assert {family_of(replace(of_wave[wave], arch=arch)) for arch in archs} == {family}
+        assert family_of(replace(of_wave[96 - wave], arch=archs[0])) == ""
     found = [family_of(profile(n)) for n in ("h200", "mi300x", "rdna3", "lavapipe", "cpu-avx2")]
     assert found == ["mma", "mfma", "wmma", "", ""]
     assert family_of(replace(H200, has_matrix_units=False)) == ""

@@ -11,11 +11,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import cast
 
 from poot.ir.attrs import int_attr
 from poot.ir.graph import Eqn, Graph, Var
 from poot.passes.attention.views import MOVES
+from poot.planner.operands import operands_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +41,7 @@ def begin_of(body: Graph, eqn: Eqn) -> Begin | None:
     hides them by a number: then a row of hidden keys alone has a mean, not nothing."""
     if eqn.op != "attention" or eqn.attr("mask_fill") != -math.inf:
         return None
-    names = cast("tuple[str, ...]", eqn.attr("operands"))  # the typing rule says so
-    at: Mapping[str, Var] = dict(zip(names, eqn.ins, strict=True))
+    at = operands_of(eqn)
     if at["q"].type.shape[2] != 1:
         return None
     makers = {v.id: e for e in body.eqns for v in e.outs}

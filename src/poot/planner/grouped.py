@@ -8,7 +8,6 @@ in flight in each compute unit.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import cast
 
 from poot.ir.attrs import int_attr
 from poot.ir.dtypes import DTYPES
@@ -16,6 +15,7 @@ from poot.ir.graph import Eqn, Graph, Var
 from poot.ir.rules.selected import always_of
 from poot.limits import DeviceLimits
 from poot.planner.codes import Coded, coded_pair
+from poot.planner.operands import keys_of, operands_of
 from poot.planner.request import Choice, Layout, Schedule, Scratch
 
 WARP = 32
@@ -72,15 +72,10 @@ class _Shape:
         return self.batch * self.kv_heads * self.cuts
 
 
-def _operands(eqn: Eqn) -> dict[str, Var]:
-    names = cast("tuple[str, ...]", eqn.attr("operands"))  # the typing rule says so
-    return dict(zip(names, eqn.ins, strict=True))
-
-
 def _shape_of(at: dict[str, Var], codes: tuple[Coded, Coded] | None) -> _Shape:
     batch, heads, _, width = at["q"].type.shape
     k = at["k"].type
-    keys = at["read"].type.shape[1] if "read" in at else k.shape[2]
+    keys = keys_of(at)
     lists = at["ids"].type.shape[1] if "ids" in at else 0
     if codes is not None:
         is_paged = codes[0].index is not None
@@ -95,7 +90,7 @@ def why_not(
     body: Graph, eqn: Eqn, limits: DeviceLimits, codes: tuple[Coded, Coded] | None = None
 ) -> str:
     """What keeps a decode from this schedule, or "". `codes`: where keys and values are codes."""
-    at = _operands(eqn)
+    at = operands_of(eqn)
     q, k, v = at["q"].type, at["k"].type, at["v"].type
     if not limits.has_async_copy or limits.subgroup != WARP or limits.target != "ptx":
         return f"{limits.name} has no asynchronous copies that grouped knows"
@@ -192,7 +187,7 @@ def choose_grouped(
     that share a unit of listed blocks at the most, are for experiments. Of selected blocks a unit's
     keys are the slots of its list."""
     (eqn,) = (e for e in body.eqns if e.op in ("attention", "selected_attention"))
-    at = _operands(eqn)
+    at = operands_of(eqn)
     codes = coded_pair(body, at)
     reason = why_not(body, eqn, limits, codes)
     if reason:
@@ -251,7 +246,7 @@ def _of_lists(
 
 def _slots(eqn: Eqn, shape: _Shape) -> int:
     """Keys that a row visits at the most."""
-    listed, ratio = _operands(eqn)["ids"].type.shape[3], int_attr(eqn, "ratio")
+    listed, ratio = operands_of(eqn)["ids"].type.shape[3], int_attr(eqn, "ratio")
     return min(listed * ratio + always_of(eqn.attr("always")).reach(ratio), shape.keys)
 
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import cast
-
-from poot.ir.graph import Eqn, Graph, Var
+from poot.ir.graph import Eqn, Graph
 from poot.limits import DeviceLimits
 from poot.planner.codes import coded_pair
+from poot.planner.operands import keys_of, operands_of
 from poot.planner.request import Schedule
 
 _WARPS = 4
@@ -17,11 +16,6 @@ _GROUPS_A_UNIT = 4  # groups for each compute unit
 _LEAST_CHUNK = 64
 _MOST_SPLITS = 64
 _LANES = 64  # of the launch that merges
-
-
-def _operands(eqn: Eqn) -> dict[str, Var]:
-    names = cast("tuple[str, ...]", eqn.attr("operands"))  # the typing rule says so
-    return dict(zip(names, eqn.ins, strict=True))
 
 
 def _cuts(repeat: int, most: int) -> int:
@@ -39,7 +33,7 @@ def grouped_split(body: Graph, limits: DeviceLimits) -> Schedule | str:
 
 def split_numbers(body: Graph, eqn: Eqn, limits: DeviceLimits) -> Schedule | str:
     """The schedule's numbers on a device with subgroups, or why there are none."""
-    at = _operands(eqn)
+    at = operands_of(eqn)
     q, k, v = at["q"].type, at["k"].type, at["v"].type
     inputs = {i.var.id for i in body.inputs}
     if q.shape[2] != 1 or "k_shared" in at:
@@ -62,7 +56,7 @@ def split_numbers(body: Graph, eqn: Eqn, limits: DeviceLimits) -> Schedule | str
     left = max(_MOST_FLOATS - 2 * heads * each, 4 * each)
     turns = max(n for n in (1, 2, 4) if n == 1 or 2 * n * each <= left)
     batch, units = q.shape[0], q.shape[0] * k.shape[1] * cuts
-    keys = at["read"].type.shape[1] if "read" in at else k.shape[2]
+    keys = keys_of(at)
     wanted = -(-limits.compute_units * _GROUPS_A_UNIT // max(units, 1))
     splits = max(1, min(_MOST_SPLITS, wanted, keys // _LEAST_CHUNK))
     params = {

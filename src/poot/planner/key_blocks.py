@@ -11,12 +11,12 @@ selected, for each key head may have a list of its own.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import cast
 
 from poot.ir.attrs import int_attr
 from poot.ir.graph import Eqn, Graph
 from poot.ir.rules.selected import always_of
 from poot.limits import DeviceLimits
+from poot.planner.operands import keys_of, operands_of
 from poot.planner.panels import GROUPS_A_THREAD, strip_rows
 from poot.planner.request import Choice, Layout, Schedule, Scratch
 
@@ -98,12 +98,11 @@ def choose_key_blocks(body: Graph, limits: DeviceLimits) -> Choice | None:
     """The schedule of an attention step, or None where a block's arrays don't fit the workgroup
     memory."""
     (eqn,) = (e for e in body.eqns if e.op in ("attention", "selected_attention"))
-    names = cast("tuple[str, ...]", eqn.attr("operands"))  # the typing rule says so
-    at = dict(zip(names, eqn.ins, strict=True))
+    at = operands_of(eqn)
     batch, heads, rows, width = at["q"].type.shape
     value_width = eqn.outs[0].type.shape[-1]
     kv_heads = at["k"].type.shape[1]
-    keys = at["read"].type.shape[1] if "read" in at else at["k"].type.shape[2]
+    keys = keys_of(at)
     if "ids" in at:
         listed, ratio = at["ids"].type.shape[3], int_attr(eqn, "ratio")
         if rows != 1 or (at["ids"].type.shape[1] == heads != kv_heads):

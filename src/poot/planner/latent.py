@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import cast
 
 from poot.ir.attrs import int_attr, ints_attr
 from poot.ir.graph import Eqn, Graph, Var
 from poot.limits import DeviceLimits
+from poot.planner.operands import keys_of, operands_of
 from poot.planner.request import Choice, Layout, Schedule, Scratch
 
 # Query heads of a group, keys of a tile, columns of a panel of 128 bytes.
@@ -88,16 +88,6 @@ def _keeps_rows(eqn: Eqn) -> bool:
     return moved == sorted(moved) and ints_attr(eqn, "perm")[-1] == len(x) - 1
 
 
-def operands_of(eqn: Eqn) -> dict[str, Var]:
-    """An attention's operands by name."""
-    names = cast("tuple[str, ...]", eqn.attr("operands"))  # the typing rule says so
-    return dict(zip(names, eqn.ins, strict=True))
-
-
-def _keys(at: dict[str, Var]) -> int:
-    return at["read"].type.shape[1] if "read" in at else at["k"].type.shape[2]
-
-
 def why_not(body: Graph, eqn: Eqn, limits: DeviceLimits) -> str:
     """What keeps an attention from this schedule, or ""."""
     at = operands_of(eqn)
@@ -122,7 +112,7 @@ def why_not(body: Graph, eqn: Eqn, limits: DeviceLimits) -> str:
     apart = rows_of(body, at["k_shared"], None) if shared else keys
     if apart is None:
         return "the shared part of keys is computed, not read"
-    if any(r.index and r.index.type.shape != (q.shape[0], _keys(at)) for r in (keys, apart)):
+    if any(r.index and r.index.type.shape != (q.shape[0], keys_of(at)) for r in (keys, apart)):
         return "rows are gathered by a map of another shape"
     for rows in (keys, apart):
         if rows.source.type.shape[-1] % _CHUNK or rows.first % _CHUNK:
@@ -156,7 +146,7 @@ def choose_latent(body: Graph, limits: DeviceLimits) -> Choice | str:
         return reason
     at = operands_of(eqn)
     batch, heads = at["q"].type.shape[:2]
-    keys = _keys(at)
+    keys = keys_of(at)
     sets = -(-heads // HEADS)
     splits = splits_of(batch * sets, keys, limits)
     elems = batch * heads * splits * (at["v"].type.shape[-1] + 2)

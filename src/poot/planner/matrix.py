@@ -11,6 +11,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from poot.codegen.kir.frags import amd_family
 from poot.ir.attrs import ints_attr
 from poot.ir.contiguity import is_summed_axis_in_a_row
 from poot.ir.dtypes import is_float
@@ -38,11 +39,6 @@ _BITS = {"f32": 24, "f16": 11, "bf16": 8, "f8e4m3": 4, "i8": 8, "u8": 8}
 _IN_F16 = ("f16", "f8e4m3", "i8", "u8")
 _IN_EACH = ("f8e4m3", "i8", "u8")
 _PART_BITS, _MOST_PARTS = 8, 3
-# Families of fragments that multiply within a subgroup: lanes, and the architectures (HIP) of each.
-FAMILIES = {
-    "mfma": (64, ("gfx90a", "gfx940", "gfx941", "gfx942", "gfx950")),
-    "wmma": (32, ("gfx1100", "gfx1101", "gfx1102", "gfx1103", "gfx1150", "gfx1151", "gfx1152")),
-}
 _MOVES = ("transpose", "reshape", "broadcast", "slice")
 # Of an H200: products a clock of a compute unit, bytes a clock that it gets from the level-2 cache,
 # clocks that a tile takes before its first and after its last product.
@@ -145,10 +141,7 @@ def family_of(limits: DeviceLimits) -> str:
         return "mma" if limits.has_matrix_units and limits.subgroup == 32 else ""
     if limits.target != "hip":
         return ""
-    arch = limits.arch.partition(":")[0]
-    found = (f for f, (lanes, archs) in FAMILIES.items()
-             if arch in archs and limits.subgroup == lanes)  # fmt: skip
-    return next(found, "")
+    return amd_family(limits.arch.partition(":")[0], limits.subgroup)
 
 
 def has_warpgroups(limits: DeviceLimits) -> bool:

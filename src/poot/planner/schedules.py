@@ -19,6 +19,7 @@ from poot.planner.grouped import choose_grouped
 from poot.planner.grouped_split import grouped_split
 from poot.planner.key_blocks import choose_key_blocks
 from poot.planner.matrix import left_scratch
+from poot.planner.operands import keys_of, operands_of
 from poot.planner.panels import choose_panels
 from poot.planner.powers import power_of_two_below
 from poot.planner.products import choose_matmul
@@ -158,7 +159,7 @@ def _by_rows(body: Graph, eqn: Eqn, limits: DeviceLimits) -> tuple[Schedule, str
     stage_q = int(nbytes <= limits.workgroup_nbytes)
     numbers = (("lanes", lanes), ("stage_q", stage_q))
     batch, heads, rows, _ = eqn.ins[0].type.shape
-    trips = -(-_keys_of(eqn) // lanes) * trips_a_key(eqn) + 4 * (lanes + value_width)
+    trips = -(-keys_of(operands_of(eqn)) // lanes) * trips_a_key(eqn) + 4 * (lanes + value_width)
     splits, reason = kv_splits(eqn, limits, batch * heads * rows, trips)
     if splits == 1:
         return Schedule("streaming", numbers), f"{lanes} lanes a query row; {reason}"
@@ -190,19 +191,12 @@ def trips_a_key(eqn: Eqn) -> int:
     return 4 + sum(-(-width // 4) for width in widths)
 
 
-def _keys_of(eqn: Eqn) -> int:
-    names = eqn.attr("operands")
-    assert isinstance(names, tuple)
-    read = eqn.ins[names.index("read")] if "read" in names else None
-    return read.type.shape[1] if read is not None else eqn.ins[1].type.shape[2]
-
-
 def kv_splits(eqn: Eqn, limits: DeviceLimits, groups: int, trips: int) -> tuple[int, str]:
     """Into how many chunks a decode's keys are cut, and why: only one query row a head, only where
     the groups don't fill the compute units or a lane's trips through loops would be cut short, at
     most 16, of 128 keys or more, and only where the partial states fit a buffer and the launch the
     grid."""
-    keys = _keys_of(eqn)
+    keys = keys_of(operands_of(eqn))
     if eqn.ins[0].type.shape[2] != 1:
         return 1, "several query rows"
     needed = -(-trips // limits.loop_trips) if limits.loop_trips else 1

@@ -15,6 +15,7 @@ from poot.ir.attrs import int_attr, strs_attr
 from poot.ir.graph import Eqn, Graph
 from poot.ir.rules.selected import Always, always_of
 from poot.limits import DeviceLimits
+from poot.planner.operands import keys_of, operands_of
 from poot.planner.powers import power_of_two_below
 from poot.planner.request import Schedule, Scratch
 
@@ -68,13 +69,12 @@ class Shape:
 
 def shape_of(eqn: Eqn) -> Shape:
     """The extents of a selected_attention eqn."""
-    at = dict(zip(strs_attr(eqn, "operands"), eqn.ins, strict=True))
+    at = operands_of(eqn)
     batch, heads, rows, width = at["q"].type.shape
-    keys = at["read"].type.shape[1] if "read" in at else at["k"].type.shape[2]
-    ids = at["ids"].type.shape
+    kv_heads, ids = at["k"].type.shape[1], at["ids"].type.shape
     return Shape(
-        batch, heads, at["k"].type.shape[1], rows, keys, width, at["v"].type.shape[-1], ids[1],
-        ids[3], int_attr(eqn, "ratio"), always_of(eqn.attr("always")),
+        batch, heads, kv_heads, rows, keys_of(at), width, at["v"].type.shape[-1], ids[1], ids[3],
+         int_attr(eqn, "ratio"), always_of(eqn.attr("always")),
     )  # fmt: skip
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import cast
 
 from poot.ir.graph import Eqn, Var
 from poot.limits import DeviceLimits
+from poot.planner.operands import keys_of, operands_of
 from poot.planner.powers import power_of_two_below
 
 # Keys of a block, and lanes of a group at the least where the device has them and at the most.
@@ -38,13 +38,12 @@ def shared_key(eqn: Eqn, limits: DeviceLimits) -> SharedKey | None:
     that leave groups enough for the compute units, or half as many as the heads alone would give:
     whole key heads, or an even part of one. None where the key has no shared part, and where not
     even two heads fit or there is one."""
-    names = cast("tuple[str, ...]", eqn.attr("operands"))  # the typing rule says so
-    at = dict(zip(names, eqn.ins, strict=True))
+    at = operands_of(eqn)
     if "k_shared" not in at:
         return None
     batch, heads, rows, _ = at["q"].type.shape
     repeat, alone = heads // at["k"].type.shape[1], batch * heads * rows
-    splits = max(1, min(MOST_SPLITS, _keys(at) // LEAST_CHUNK)) if rows == 1 else 1
+    splits = max(1, min(MOST_SPLITS, keys_of(at) // LEAST_CHUNK)) if rows == 1 else 1
     units = limits.compute_units * (1 if limits.is_software else _GROUPS_A_UNIT)
     wanted = min(units, alone * splits // 2)
     fewest: int | None = None
@@ -66,10 +65,6 @@ def _numbers(at: dict[str, Var], heads: int, groups: int, limits: DeviceLimits) 
     together = min(heads, q.shape[1] // at["k"].type.shape[1])
     trips = _trips(at, heads, together, lanes)
     return SharedKey(lanes, heads, _BLOCK, int(nbytes <= limits.workgroup_nbytes), groups, trips)
-
-
-def _keys(at: dict[str, Var]) -> int:
-    return at["read"].type.shape[1] if "read" in at else at["k"].type.shape[2]
 
 
 def whole(n: int) -> int:
@@ -100,4 +95,4 @@ def _trips(at: dict[str, Var], heads: int, together: int, lanes: int) -> int:
     )  # fmt: skip
     around = turns(heads * value_width) + turns(heads * width) + heads * (2 + turns(value_width))
     # Twice, for the last look at each loop's end counts too.
-    return 2 * (-(-_keys(at) // _BLOCK) * block + around)
+    return 2 * (-(-keys_of(at) // _BLOCK) * block + around)

@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import cast
 
-from poot.ir.graph import Eqn, Graph, Var
+from poot.ir.graph import Eqn, Graph
 from poot.limits import DeviceLimits
+from poot.planner.matrix import family_of
+from poot.planner.operands import keys_of, operands_of
 from poot.planner.request import Choice, Layout, Schedule
 
 # Matrix units, by what fragments call them.
@@ -43,21 +44,13 @@ def numbers_for(width: int, value_width: int) -> Numbers:
     return Numbers(2, 32) if widest <= 128 else Numbers(1, 32)
 
 
-def operands_of(eqn: Eqn) -> dict[str, Var]:
-    """An attention's operands by name."""
-    names = cast("tuple[str, ...]", eqn.attr("operands"))  # the typing rule says so
-    return dict(zip(names, eqn.ins, strict=True))
-
-
 def _family(limits: DeviceLimits) -> str:
     """The family of the device's matrix unit, or "" where it has none."""
-    if limits.target == "ptx" and limits.has_matrix_units and limits.has_async_copy:
-        return "mma" if limits.subgroup == 32 else ""
-    if not limits.matrix_dtypes or limits.subgroup not in _LANES:
+    if limits.target == "spirv":
+        return "coop" if limits.matrix_dtypes and limits.subgroup in _LANES else ""
+    if limits.target == "ptx" and not limits.has_async_copy:
         return ""
-    return {"hip": "mfma" if limits.subgroup == 64 else "wmma", "spirv": "coop"}.get(
-        limits.target, ""
-    )
+    return family_of(limits) if limits.matrix_dtypes or limits.target == "ptx" else ""
 
 
 def _takes(dtype: str, limits: DeviceLimits) -> bool:
@@ -135,7 +128,7 @@ def choose_subgroup_tiles(body: Graph, limits: DeviceLimits) -> Choice | str:
     at, family = operands_of(eqn), _family(limits)
     batch, heads, rows, width = at["q"].type.shape
     widths = (width, at["v"].type.shape[-1])
-    keys = at["read"].type.shape[1] if "read" in at else at["k"].type.shape[2]
+    keys = keys_of(at)
     kv_heads = at["k"].type.shape[1]
     found = _fitting(family, rows, widths, limits)
     if isinstance(found, str):

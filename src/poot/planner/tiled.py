@@ -7,12 +7,12 @@ registers of the role that copies and of those that multiply.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import cast
 
-from poot.ir.graph import Eqn, Graph, Var
+from poot.ir.graph import Eqn, Graph
 from poot.limits import DeviceLimits
 from poot.planner.grouped import choose_grouped
 from poot.planner.latent import choose_latent
+from poot.planner.operands import keys_of, operands_of
 from poot.planner.request import Choice, Layout, Schedule, Scratch
 from poot.planner.subgroup_tiles import choose_subgroup_tiles
 
@@ -29,8 +29,7 @@ _SECTION_NBYTES = 17_000_000
 
 def why_not(body: Graph, eqn: Eqn, limits: DeviceLimits) -> str:
     """What keeps an attention from this schedule, or ""."""
-    names = cast("tuple[str, ...]", eqn.attr("operands"))  # the typing rule says so
-    at: dict[str, Var] = dict(zip(names, eqn.ins, strict=True))
+    at = operands_of(eqn)
     if limits.arch != "sm_90a":
         return f"{limits.name} has no warpgroup products"
     if not limits.has_tensor_maps:
@@ -66,10 +65,8 @@ def choose_tiled(body: Graph, limits: DeviceLimits) -> Choice | str:
     if reason:
         return reason
     batch, heads, rows, width = eqn.ins[0].type.shape
-    names = cast("tuple[str, ...]", eqn.attr("operands"))  # the typing rule says so
-    k = eqn.ins[1].type.shape
-    is_paged = "read" in names
-    kv_heads, keys = k[1], eqn.ins[names.index("read")].type.shape[1] if is_paged else k[2]
+    at = operands_of(eqn)
+    kv_heads, keys = at["k"].type.shape[1], keys_of(at)
     value_width = eqn.outs[0].type.shape[3]
     consumers, tile, least, most = _NUMBERS[width, value_width]
     consumers = min(consumers, -(-rows // _ROWS))

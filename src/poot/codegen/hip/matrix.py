@@ -14,21 +14,14 @@ import numpy as np
 
 from poot.codegen.hip.body import Body
 from poot.codegen.hip.types import kind_of, loaded, rounded, stored
-from poot.codegen.kir.frags import Step, coords, elems_per_lane, lane_map
+from poot.codegen.kir.frags import AMD_FAMILIES, Step, amd_family, coords, elems_per_lane, lane_map
 from poot.codegen.kir.nodes import ELEMENT_BYTES, Frag, Ins, Operand, Type
 from poot.errors import DtypeLowering
-
-# Family -> the lanes of its wave, and the architectures whose matrix unit has its lane maps.
-FAMILIES = {
-    "mfma": (64, ("gfx90a", "gfx940", "gfx941", "gfx942", "gfx950")),
-    "wmma": (32, ("gfx1100", "gfx1101", "gfx1102", "gfx1103", "gfx1150", "gfx1151", "gfx1152")),
-}
 
 
 def matrix_dtypes(arch: str, wave: int) -> tuple[str, ...]:
     """The 16-bit dtypes of which a wave multiplies 16x16 matrices."""
-    return ("bf16", "f16") if any((wave, arch) == (w, a) for w, archs in FAMILIES.values()
-                                  for a in archs) else ()  # fmt: skip
+    return ("bf16", "f16") if amd_family(arch, wave) else ()
 
 
 _FOLD = {"add": "{0} + {1}", "sub": "{0} - {1}", "mul": "{0} * {1}"}
@@ -38,9 +31,9 @@ _EXTREME = {"max": "__builtin_fmaxf({0}, {1})", "min": "__builtin_fminf({0}, {1}
 def frag_of(b: Body, type: Type) -> Frag:
     """The fragment type. Raises DtypeLowering where the device's matrix unit isn't its family's."""
     assert isinstance(type, Frag), type
-    if type.family not in FAMILIES:
+    if type.family not in AMD_FAMILIES:
         raise DtypeLowering(f"hip has no {type.family} fragments: ask for mfma or wmma")
-    wave, archs = FAMILIES[type.family]
+    wave, archs = AMD_FAMILIES[type.family]
     arch = b.limits.arch.partition(":")[0]
     if arch not in archs or b.wave != wave:
         raise DtypeLowering(

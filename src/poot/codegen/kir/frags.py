@@ -17,6 +17,17 @@ from poot.codegen.kir.nodes import Frag
 
 Step = tuple[int, int]
 Ints = npt.NDArray[np.int64]
+# The lanes of a wave of each AMD family, and the architectures whose unit has its lane maps.
+AMD_FAMILIES = {
+    "mfma": (64, ("gfx90a", "gfx940", "gfx941", "gfx942", "gfx950")),
+    "wmma": (32, ("gfx1100", "gfx1101", "gfx1102", "gfx1103", "gfx1150", "gfx1151", "gfx1152")),
+}
+
+
+def amd_family(arch: str, wave: int) -> str:
+    """The family of an AMD matrix unit in waves of so many lanes, or "" where there is none."""
+    found = (f for f, (lanes, archs) in AMD_FAMILIES.items() if wave == lanes and arch in archs)
+    return next(found, "")
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import cast
 
 from poot.ir.graph import Eqn, Graph, Var
 from poot.planner.begins import Begin, begin_of
+from poot.planner.operands import keys_of, operands_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +54,10 @@ def attention_eqn(body: Graph) -> Eqn:
 
 def parts_of(eqn: Eqn) -> Parts:
     """The eqn's parts; its typing rule has proved that they fit."""
-    names = cast("tuple[str, ...]", eqn.attr("operands"))  # the typing rule says so
-    at = dict(zip(names, eqn.ins, strict=True))
+    at = operands_of(eqn)
     batch, heads, rows, width = at["q"].type.shape
     k, v = at["k"].type.shape, at["v"].type.shape
-    keys = at["read"].type.shape[1] if "read" in at else k[2]
+    keys = keys_of(at)
     shared = at["k_shared"].type.shape[-1] if "k_shared" in at else 0
 
     def number(name: str) -> float | None:
